@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Setup, build, every test. Arguments go to ctest: scripts/test.sh -R attention
+# The last line is the count: "N passed, N failed".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/setup.sh
+scripts/build.sh release
+
+# Two OpenMP threads a test, which give the core up when they wait, since tests run side by side. The rest lets
+# mpirun start as root, and more ranks than cores.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} OMP_WAIT_POLICY=passive
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
+
+log=build/test.log
+status=0
+ctest --preset release --parallel "$(nproc)" --no-tests=error "$@" </dev/null 2>&1 | tee "$log" || status=$?
+read -r failed total < <(sed -nE 's/^.*tests passed, ([0-9]+) tests failed out of ([0-9]+).*$/\1 \2/p' "$log") || true
+if [ -z "${total:-}" ]; then
+  echo "scripts/test.sh: ctest ended without a summary; see $log" >&2
+  exit 1
+fi
+echo "$((total - failed)) passed, $failed failed"
+exit "$status"
