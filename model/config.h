@@ -52,6 +52,7 @@ struct ModelConfig {
   int64_t kv_heads() const { return num_kv_heads ? num_kv_heads : num_heads; }
   int64_t head_size() const { return head_dim ? head_dim : hidden_size / num_heads; }
   int64_t ffn_size() const;
+  double residual_init_std() const;
   int64_t rotary_dim() const;  ///< even
 };
 

@@ -1,0 +1,135 @@
+#include "model/block.h"
+
+#include "model/allocate.h"
+
+namespace model {
+
+using tensor::Ops;
+using tensor::Tensor;
+using tensor::Write;
+
+namespace {
+
+constexpr int64_t kAttentionBranch = 0;
+constexpr int64_t kMlpBranch = 1;
+
+std::string layer_name(int64_t layer) { return "layers." + std::to_string(layer); }
+
+NormSpec norm_spec(const ModelConfig& config, const std::string& name) {
+  return {.name = name, .size = config.hidden_size, .norm = {config.norm, config.norm_eps}, .bias = config.bias};
+}
+
+/// Gradient of a branch that went through dropout into the residual: dropout draws the same mask again.
+Tensor branch_gradient(Ops& ops, const tensor::Dropout& dropout, const MicroBatch& batch, const Tensor& dy) {
+  Tensor d_branch = activation_like(dy, dy.shape());
+  const Tensor no_residual;
+  ops.dropout_add(dropout, dy, no_residual, batch.token_index, d_branch);
+  return d_branch;
+}
+
+}  // namespace
+
+Block::Block(const ModelConfig& config, int64_t layer, parallel::ParameterStore& store)
+    : layer_(layer),
+      attention_norm_(norm_spec(config, layer_name(layer) + ".attention_norm"), store),
+      attention_(config, layer_name(layer) + ".attention", store),
+      mlp_norm_(norm_spec(config, layer_name(layer) + ".mlp_norm"), store),
+      mlp_(config, layer_name(layer) + ".mlp", store) {}
+
+Tensor Block::forward(Ops& ops, Tensor x, const MicroBatch& batch, const StageContext& context, Saved& saved) const {
+  saved.x = std::move(x);
+  Tensor y = run(ops, batch, context, saved);
+  drop_recomputable(context.recompute, saved);
+  return y;
+}
+
+Tensor Block::run(Ops& ops, const MicroBatch& batch, const StageContext& context, Saved& saved) const {
+  const Tensor& x = saved.x;
+  saved.attention_in = activation_like(x, x.shape());
+  saved.attention_in_stats = statistics_like(x, {x.dim(0), 2});
+  attention_norm_.forward(ops, x, saved.attention_in, saved.attention_in_stats);
+  Tensor branch = attention_.forward(ops, saved.attention_in, batch, context.rope_table, saved.attention);
+
+  saved.residual = activation_like(x, x.shape());
+  saved.mlp_in = activation_like(x, x.shape());
+  saved.mlp_in_stats = statistics_like(x, {x.dim(0), 2});
+  if (context.dropout > 0) {
+    ops.dropout_add(dropout(batch, context, kAttentionBranch), branch, x, batch.token_index, saved.residual);
+    mlp_norm_.forward(ops, saved.residual, saved.mlp_in, saved.mlp_in_stats);
+  } else {
+    mlp_norm_.forward_add(ops, branch, x, saved.residual, saved.mlp_in, saved.mlp_in_stats);
+  }
+  branch = mlp_.forward(ops, saved.mlp_in, saved.mlp);
+  ops.dropout_add(dropout(batch, context, kMlpBranch), branch, saved.residual, batch.token_index, branch);
+  return branch;
+}
+
+Tensor Block::backward_input(Ops& ops, Tensor dy, const MicroBatch& batch, const StageContext& context,
+                             Saved& saved) const {
+  recompute_dropped(ops, batch, context, saved);
+
+  Tensor d_branch = branch_gradient(ops, dropout(batch, context, kMlpBranch), batch, dy);
+  saved.d_mlp_in = mlp_.backward_input(ops, std::move(d_branch), saved.mlp);
+  Tensor d_residual = std::move(dy);
+  mlp_norm_.backward_input(ops, saved.d_mlp_in, saved.residual, saved.mlp_in_stats, d_residual, Write::accumulate);
+
+  d_branch = branch_gradient(ops, dropout(batch, context, kAttentionBranch), batch, d_residual);
+  saved.d_attention_in =
+      attention_.backward_input(ops, std::move(d_branch), batch, context.rope_table, saved.attention);
+  Tensor dx = std::move(d_residual);
+  attention_norm_.backward_input(ops, saved.d_attention_in, saved.x, saved.attention_in_stats, dx, Write::accumulate);
+  return dx;
+}
+
+void Block::backward_weight(Ops& ops, Saved& saved) const {
+  mlp_.backward_weight(ops, saved.mlp_in, saved.mlp);
+  mlp_norm_.backward_weight(ops, saved.d_mlp_in, saved.residual, saved.mlp_in_stats);
+  attention_.backward_weight(ops, saved.attention_in, saved.attention);
+  attention_norm_.backward_weight(ops, saved.d_attention_in, saved.x, saved.attention_in_stats);
+}
+
+void Block::drop_recomputable(Recompute recompute, Saved& saved) const {
+  if (recompute == Recompute::selective) {
+    saved.attention_in = {};
+    saved.mlp_in = {};
+    saved.mlp.forget_activated();
+  } else if (recompute == Recompute::full) {
+    Tensor x = std::move(saved.x);
+    saved = {};
+    saved.x = std::move(x);
+  }
+}
+
+void Block::recompute_dropped(Ops& ops, const MicroBatch& batch, const StageContext& context, Saved& saved) const {
+  if (!saved.residual) run(ops, batch, context, saved);
+  const auto norm_again = [&](const NormLayer& norm, const Tensor& x, Tensor& y, Tensor& stats) {
+    if (y) return;
+    y = activation_like(x, x.shape());
+    norm.forward(ops, x, y, stats);
+  };
+  norm_again(attention_norm_, saved.x, saved.attention_in, saved.attention_in_stats);
+  norm_again(mlp_norm_, saved.residual, saved.mlp_in, saved.mlp_in_stats);
+}
+
+tensor::Dropout Block::dropout(const MicroBatch& batch, const StageContext& context, int64_t branch) const {
+  return {.probability = context.dropout,
+          .seed = context.dropout_seed,
+          .step = batch.step,
+          .site = 1 + 2 * layer_ + branch};  // site 0 is the embedding
+}
+
+Tensor Block::decode(Ops& ops, const Tensor& x, const MicroBatch& batch, const StageContext& context,
+                     LayerCache& cache) const {
+  Tensor normed = activation_like(x, x.shape());
+  Tensor stats = statistics_like(x, {x.dim(0), 2});
+  attention_norm_.forward(ops, x, normed, stats);
+  const Tensor branch = attention_.decode(ops, normed, batch, context.rope_table, cache);
+  Tensor residual = activation_like(x, x.shape());
+  mlp_norm_.forward_add(ops, branch, x, residual, normed, stats);
+  Mlp::Saved scratch;
+  const Tensor mlp_out = mlp_.forward(ops, normed, scratch);
+  ops.add(mlp_out, residual, residual);
+  return residual;
+}
+
+}  // namespace model

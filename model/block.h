@@ -1,0 +1,58 @@
+#pragma once
+/// One pre-norm transformer layer:
+///   residual = x + dropout(attention(norm(x)))
+///   y        = residual + dropout(mlp(norm(residual)))
+
+#include "model/attention.h"
+#include "model/mlp.h"
+
+namespace model {
+
+/// What the layers of a stage share.
+struct StageContext {
+  double dropout = 0;  ///< 0 outside training
+  uint64_t dropout_seed = 0;
+  Recompute recompute = Recompute::none;
+  tensor::Tensor rope_table;  ///< absent without RoPE
+};
+
+class Block {
+ public:
+  /// What a micro-batch keeps. Recompute drops parts; backward_input makes them again.
+  struct Saved {
+    tensor::Tensor x;                                 // [tokens, hidden]
+    tensor::Tensor attention_in, attention_in_stats;  // norm(x)
+    Attention::Saved attention;
+    tensor::Tensor residual;              // [tokens, hidden]
+    tensor::Tensor mlp_in, mlp_in_stats;  // norm(residual)
+    Mlp::Saved mlp;
+    tensor::Tensor d_attention_in, d_mlp_in;  // from backward_input, for backward_weight
+  };
+
+  Block(const ModelConfig& config, int64_t layer, parallel::ParameterStore& store);
+
+  /// x [tokens, hidden] -> y [tokens, hidden]
+  tensor::Tensor forward(tensor::Ops& ops, tensor::Tensor x, const MicroBatch& batch, const StageContext& context,
+                         Saved& saved) const;
+  tensor::Tensor backward_input(tensor::Ops& ops, tensor::Tensor dy, const MicroBatch& batch,
+                                const StageContext& context, Saved& saved) const;
+  void backward_weight(tensor::Ops& ops, Saved& saved) const;
+
+  /// Forward of new tokens of one sequence, without dropout, with the layer's key and value cache.
+  tensor::Tensor decode(tensor::Ops& ops, const tensor::Tensor& x, const MicroBatch& batch, const StageContext& context,
+                        LayerCache& cache) const;
+
+ private:
+  tensor::Tensor run(tensor::Ops& ops, const MicroBatch& batch, const StageContext& context, Saved& saved) const;
+  void drop_recomputable(Recompute recompute, Saved& saved) const;
+  void recompute_dropped(tensor::Ops& ops, const MicroBatch& batch, const StageContext& context, Saved& saved) const;
+  tensor::Dropout dropout(const MicroBatch& batch, const StageContext& context, int64_t branch) const;
+
+  int64_t layer_;
+  NormLayer attention_norm_;
+  Attention attention_;
+  NormLayer mlp_norm_;
+  Mlp mlp_;
+};
+
+}  // namespace model

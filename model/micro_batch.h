@@ -1,0 +1,37 @@
+#pragma once
+/// The tokens of one micro-batch on the device, with what travels along: positions, visibility, targets.
+
+#include <cstdint>
+#include <vector>
+
+#include "tensor/ops.h"
+
+namespace model {
+
+/// Host side: sequences of equal length, one after another.
+struct HostBatch {
+  int64_t num_sequences = 0;
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> targets;         ///< the next token; negative: not predicted
+  std::vector<int32_t> positions;       ///< in the sequence
+  std::vector<int32_t> document_start;  ///< position of the first token of the own document
+  std::vector<int64_t> token_index;     ///< place in the step's global batch: dropout is keyed by it
+};
+
+struct MicroBatch {
+  int64_t num_sequences = 0;
+  int64_t step = 0;
+  double grad_scale = 1;  ///< 1 / (valid targets of the whole step): the loss is a sum of token losses over that
+  tensor::Tensor tokens, targets, positions, first_visible;  ///< int32 [tokens]
+  tensor::Tensor token_index;                                ///< int64 [tokens]
+
+  int64_t num_tokens() const { return tokens.dim(0); }
+  tensor::AttentionMask mask() const { return {num_sequences, positions, first_visible, positions}; }
+};
+
+/// Position of the first token that a query at `position` sees. sliding_window 0: no window.
+int32_t first_visible(int32_t position, int32_t document_start, int64_t sliding_window);
+
+MicroBatch to_device(const HostBatch& batch, int64_t sliding_window, tensor::Device& device);
+
+}  // namespace model
