@@ -70,6 +70,8 @@ class Pool {
  private:
   friend class PoolBlock;
   struct Segment;
+  void* take_best_fit(int64_t wanted);  // null when no free piece is large enough
+  void map_segment(int64_t wanted);
   void release(const PoolBlock& block);
 
   std::unique_ptr<MemorySource> source_;

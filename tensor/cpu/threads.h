@@ -11,6 +11,9 @@ namespace tensor::cpu {
 /// Elements one thread should have at least, so that waking it up pays (about 5 us).
 constexpr int64_t kElementsPerThread = 16 * 1024;
 
+/// Columns of a matrix that one thread should have at least where threads share out columns: four cache lines.
+constexpr int64_t kColumnsPerThread = 64;
+
 /// Calls body(begin, end) for adjoining pieces of [0, n), one per thread. Every piece begins at a multiple of `grain`,
 /// so that which elements fall into the vector part of a loop and which into its remainder does not depend on the
 /// number of threads. The body must not throw.
