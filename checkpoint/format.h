@@ -1,0 +1,32 @@
+#pragma once
+/// Names and limits of the one-file format, for its writer and its reader.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace checkpoint::format {
+
+constexpr const char* kFormatName = "trainer checkpoint, one file";
+constexpr uint64_t kVersion = 1;
+
+// attributes of the root group
+constexpr const char* kFormat = "format";
+constexpr const char* kFormatVersion = "format_version";
+constexpr const char* kStep = "step";
+constexpr const char* kSamples = "samples";
+constexpr const char* kTokens = "tokens";
+constexpr const char* kSeed = "seed";
+constexpr const char* kBuildId = "build_id";
+constexpr const char* kContentHash = "content_hash";
+
+constexpr const char* kTensorHash = "xxh3_64";      ///< attribute of a tensor's dataset
+constexpr const char* kConfigText = "config.toml";  ///< dataset in the root group
+
+// A file that goes beyond these is not ours.
+constexpr size_t kMaxTextBytes = 1 << 20;
+constexpr size_t kMaxBuildIdBytes = 1 << 10;
+constexpr size_t kMaxNameBytes = 512;
+constexpr int kMaxDepth = 3;  ///< a/b/c
+constexpr size_t kMaxTensors = 200'000;
+
+}  // namespace checkpoint::format

@@ -1,0 +1,127 @@
+#include "checkpoint/layout.h"
+
+#include <algorithm>
+#include <array>
+
+#include "checkpoint/format.h"
+
+namespace checkpoint {
+namespace {
+
+using hdf5::Handle;
+
+constexpr hsize_t kAlignFromBytes = 1 << 16;  // larger tensors start on a page
+constexpr hsize_t kAlignment = 1 << 12;
+constexpr hsize_t kMetadataBlockBytes = 1 << 16;  // metadata lies together, not between tensors
+
+Handle create_file(const TemporaryFile& file) {
+  const Handle access = hdf5::file_access();
+  if (!access || H5Pset_alignment(access.id(), kAlignFromBytes, kAlignment) < 0 ||
+      H5Pset_meta_block_size(access.id(), kMetadataBlockBytes) < 0) {
+    return {};
+  }
+  // the file is ours already, by O_EXCL
+  return Handle(H5Fcreate(file.temporary_path().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), H5Fclose);
+}
+
+/// Contiguous, space allocated at once, left unwritten; no time stamps, so that equal states give equal files.
+Handle dataset_creation() {
+  Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  const hid_t id = properties.id();
+  const bool is_ok = H5Pset_layout(id, H5D_CONTIGUOUS) >= 0 && H5Pset_alloc_time(id, H5D_ALLOC_TIME_EARLY) >= 0 &&
+                     H5Pset_fill_time(id, H5D_FILL_TIME_NEVER) >= 0 && H5Pset_obj_track_times(id, false) >= 0;
+  return is_ok ? std::move(properties) : Handle();
+}
+
+Handle link_creation() {
+  Handle properties(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+  const bool is_ok = H5Pset_create_intermediate_group(properties.id(), 1) >= 0 &&
+                     H5Pset_char_encoding(properties.id(), H5T_CSET_UTF8) >= 0;
+  return is_ok ? std::move(properties) : Handle();
+}
+
+Handle scalar() { return Handle(H5Screate(H5S_SCALAR), H5Sclose); }
+
+}  // namespace
+
+Layout::Layout(const TemporaryFile& file) : temporary_(file) {
+  hdf5::prepare_library();
+  file_ = create_file(file);
+  require(static_cast<bool>(file_), "the new checkpoint");
+  dataset_creation_ = dataset_creation();
+  link_creation_ = link_creation();
+  require(dataset_creation_ && link_creation_, "the new checkpoint");
+}
+
+void Layout::require(bool is_ok, const std::string& what) const {
+  if (!is_ok) temporary_.fail(what + " cannot be written", hdf5::last_error());
+}
+
+void Layout::describe_run(const RunInfo& info, uint64_t content_hash) const {
+  const Handle root(H5Gopen2(file_.id(), "/", H5P_DEFAULT), H5Gclose);
+  require(static_cast<bool>(root), "the root group");
+  add_text(root.id(), format::kFormat, format::kFormatName);
+  add_number(root.id(), format::kFormatVersion, format::kVersion);
+  add_number(root.id(), format::kStep, info.progress.step);
+  add_number(root.id(), format::kSamples, info.progress.samples);
+  add_number(root.id(), format::kTokens, info.progress.tokens);
+  add_number(root.id(), format::kSeed, info.progress.seed);
+  add_text(root.id(), format::kBuildId, info.build_id);
+  add_number(root.id(), format::kContentHash, content_hash);
+}
+
+int64_t Layout::add_tensor(const HashedTensor& tensor) const {
+  const tensor::Shape& shape = tensor.info.shape;
+  std::array<hsize_t, tensor::Shape::kMaxDims> sizes{};
+  for (int dim = 0; dim < shape.num_dims(); ++dim) sizes[static_cast<size_t>(dim)] = static_cast<hsize_t>(shape[dim]);
+  const Handle space(H5Screate_simple(shape.num_dims(), sizes.data(), nullptr), H5Sclose);
+
+  const Handle dataset = add_dataset(tensor.info.name, hdf5::file_type(tensor.info.dtype), space);
+  add_number(dataset.id(), format::kTensorHash, tensor.hash);
+  return shape.numel() == 0 ? 0 : offset_of(dataset);
+}
+
+int64_t Layout::add_config_text(const std::string& text) const {
+  return offset_of(add_dataset(format::kConfigText, hdf5::text_type(std::max<size_t>(text.size(), 1)), scalar()));
+}
+
+void Layout::close() {
+  dataset_creation_.close();
+  link_creation_.close();
+  require(file_.close(), "the new checkpoint");
+}
+
+Handle Layout::add_dataset(const std::string& name, const Handle& type, const Handle& space) const {
+  Handle dataset(H5Dcreate2(file_.id(), name.c_str(), type.id(), space.id(), link_creation_.id(),
+                            dataset_creation_.id(), H5P_DEFAULT),
+                 H5Dclose);
+  require(static_cast<bool>(dataset), "\"" + name + "\"");
+  return dataset;
+}
+
+int64_t Layout::offset_of(const Handle& dataset) const {
+  const haddr_t offset = H5Dget_offset(dataset.id());
+  require(offset != HADDR_UNDEF, "the place of a tensor");
+  return static_cast<int64_t>(offset);
+}
+
+void Layout::add_attribute(hid_t object, const char* name, const Handle& type, const void* value) const {
+  Handle attribute(H5Acreate2(object, name, type.id(), scalar().id(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  require(attribute && H5Awrite(attribute.id(), type.id(), value) >= 0, name);
+  require(attribute.close(), name);
+}
+
+void Layout::add_number(hid_t object, const char* name, uint64_t value) const {
+  add_attribute(object, name, Handle(H5Tcopy(H5T_STD_U64LE), H5Tclose), &value);
+}
+
+void Layout::add_number(hid_t object, const char* name, int64_t value) const {
+  add_attribute(object, name, Handle(H5Tcopy(H5T_STD_I64LE), H5Tclose), &value);
+}
+
+void Layout::add_text(hid_t object, const char* name, const std::string& value) const {
+  // c_str(): an empty text still has its NUL
+  add_attribute(object, name, hdf5::text_type(std::max<size_t>(value.size(), 1)), value.c_str());
+}
+
+}  // namespace checkpoint

@@ -1,0 +1,38 @@
+#pragma once
+/// Everything of a checkpoint file but the bytes of its tensors: groups, datasets with their places, attributes.
+
+#include <string>
+
+#include "checkpoint/content_hash.h"
+#include "checkpoint/file.h"
+#include "checkpoint/hdf5.h"
+
+namespace checkpoint {
+
+/// Lays out `file`, from the first call to close(); bytes may be written at the returned offsets after close().
+/// StorageError where HDF5 cannot write.
+class Layout {
+ public:
+  explicit Layout(const TemporaryFile& file);
+
+  void describe_run(const RunInfo& info, uint64_t content_hash) const;
+  int64_t add_tensor(const HashedTensor& tensor) const;    ///< offset of its bytes; 0 where it has none
+  int64_t add_config_text(const std::string& text) const;  ///< offset of its bytes
+  void close();
+
+ private:
+  void require(bool is_ok, const std::string& what) const;
+  hdf5::Handle add_dataset(const std::string& name, const hdf5::Handle& type, const hdf5::Handle& space) const;
+  int64_t offset_of(const hdf5::Handle& dataset) const;
+  void add_attribute(hid_t object, const char* name, const hdf5::Handle& type, const void* value) const;
+  void add_number(hid_t object, const char* name, uint64_t value) const;
+  void add_number(hid_t object, const char* name, int64_t value) const;
+  void add_text(hid_t object, const char* name, const std::string& value) const;
+
+  const TemporaryFile& temporary_;
+  hdf5::Handle file_;
+  hdf5::Handle dataset_creation_;
+  hdf5::Handle link_creation_;
+};
+
+}  // namespace checkpoint
