@@ -1,0 +1,141 @@
+#pragma once
+/// Vectors as wide as the machine's registers, in the compiler's portable vector extension, and the operations on them
+/// that attention needs.
+
+#include <cmath>
+#include <cstdint>
+
+namespace tensor::cpu {
+
+#if defined(__AVX512F__)
+constexpr int64_t kVectorBytes = 64;
+constexpr int kVectorRegisters = 32;
+#elif defined(__AVX__)
+constexpr int64_t kVectorBytes = 32;
+constexpr int kVectorRegisters = 16;
+#else
+constexpr int64_t kVectorBytes = 16;
+constexpr int kVectorRegisters = 16;
+#endif
+
+template <class C>
+struct VectorTypes;
+template <>
+struct VectorTypes<float> {
+  typedef float Vector __attribute__((vector_size(kVectorBytes)));
+  typedef float Memory __attribute__((vector_size(kVectorBytes), aligned(alignof(float)), may_alias));
+  using Int = int32_t;
+  typedef int32_t IntVector __attribute__((vector_size(kVectorBytes)));
+};
+template <>
+struct VectorTypes<double> {
+  typedef double Vector __attribute__((vector_size(kVectorBytes)));
+  typedef double Memory __attribute__((vector_size(kVectorBytes), aligned(alignof(double)), may_alias));
+  using Int = int64_t;
+  typedef int64_t IntVector __attribute__((vector_size(kVectorBytes)));
+};
+
+template <class C>
+using Vector = typename VectorTypes<C>::Vector;
+template <class C>
+using IntVector = typename VectorTypes<C>::IntVector;
+/// The integer as wide as C: comparing such integers selects lanes of C.
+template <class C>
+using LaneInt = typename VectorTypes<C>::Int;
+
+template <class C>
+constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(C));
+
+/// The smallest multiple of the lanes that holds n, and the largest that n holds.
+template <class C>
+constexpr int64_t lanes_up(int64_t n) {
+  return (n + kLanes<C> - 1) / kLanes<C> * kLanes<C>;
+}
+template <class C>
+constexpr int64_t lanes_down(int64_t n) {
+  return n / kLanes<C> * kLanes<C>;
+}
+
+template <class C>
+Vector<C> load(const C* from) {
+  return *reinterpret_cast<const typename VectorTypes<C>::Memory*>(from);
+}
+template <class C>
+void store(C* to, Vector<C> x) {
+  *reinterpret_cast<typename VectorTypes<C>::Memory*>(to) = x;
+}
+template <class C>
+Vector<C> broadcast(C x) {
+  return x - Vector<C>{};
+}
+
+/// Lane l of the result is lane `l xor distance`.
+template <class C>
+Vector<C> swap_lanes(Vector<C> x, int64_t distance) {
+  IntVector<C> from;
+#pragma GCC unroll 16
+  for (int64_t lane = 0; lane < kLanes<C>; ++lane) from[lane] = static_cast<LaneInt<C>>(lane ^ distance);
+  return __builtin_shuffle(x, from);
+}
+template <class C>
+C max_of_lanes(Vector<C> x) {
+#pragma GCC unroll 4
+  for (int64_t distance = kLanes<C> / 2; distance > 0; distance /= 2) {
+    const Vector<C> other = swap_lanes<C>(x, distance);
+    x = x > other ? x : other;
+  }
+  return x[0];
+}
+template <class C>
+C sum_of_lanes(Vector<C> x) {
+#pragma GCC unroll 4
+  for (int64_t distance = kLanes<C> / 2; distance > 0; distance /= 2) x += swap_lanes<C>(x, distance);
+  return x[0];
+}
+
+/// Transposes a square by log2(lanes) perfect shuffles of its rows.
+template <class C>
+void transpose_square(Vector<C> (&rows)[kLanes<C>]) {
+  constexpr int64_t kHalf = kLanes<C> / 2;
+  IntVector<C> low, high;
+#pragma GCC unroll 16
+  for (int64_t lane = 0; lane < kLanes<C>; ++lane) {
+    low[lane] = static_cast<LaneInt<C>>(lane / 2 + lane % 2 * kLanes<C>);
+    high[lane] = static_cast<LaneInt<C>>(kHalf + lane / 2 + lane % 2 * kLanes<C>);
+  }
+#pragma GCC unroll 4
+  for (int64_t left = kLanes<C>; left > 1; left /= 2) {
+    Vector<C> shuffled[kLanes<C>];
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < kHalf; ++i) {
+      shuffled[2 * i] = __builtin_shuffle(rows[i], rows[i + kHalf], low);
+      shuffled[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kHalf], high);
+    }
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < kLanes<C>; ++i) rows[i] = shuffled[i];
+  }
+}
+
+/// 2^x for x <= 0 (and a little above); results below 2^-126 become 0, NaN stays NaN. float: within 2 ulp.
+inline Vector<float> exp2_of_nonpositive(Vector<float> x) {
+  constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low mantissa bits
+  const Vector<float> lowest = broadcast(-127.0f);
+  x = lowest > x ? lowest : x;
+  const Vector<float> shifted = x + kRound;
+  const Vector<float> f = x - (shifted - kRound);
+  Vector<float> p = broadcast(0x1.44138ap-13f);
+  p = p * f + 0x1.5f089p-10f;
+  p = p * f + 0x1.3b2a54p-7f;
+  p = p * f + 0x1.c6af6cp-5f;
+  p = p * f + 0x1.ebfbep-3f;
+  p = p * f + 0x1.62e43p-1f;
+  p = p * f + 1.0f;
+  const IntVector<float> exponent = (reinterpret_cast<IntVector<float>>(shifted) << 23) + (127 << 23);
+  return p * reinterpret_cast<Vector<float>>(exponent);  // an exponent of -127 is the number 0
+}
+inline Vector<double> exp2_of_nonpositive(Vector<double> x) {
+  for (int64_t lane = 0; lane < kLanes<double>; ++lane) x[lane] = std::exp2(x[lane]);
+  return x;
+}
+
+}  // namespace tensor::cpu
