@@ -1,0 +1,168 @@
+#include "trainer/toml_tree.h"
+
+#include <regex>
+#include <sstream>
+#include <toml.hpp>
+
+#include "tensor/error.h"
+#include "trainer/printable.h"
+#include "trainer/toml_precheck.h"
+
+namespace trainer {
+namespace {
+
+// What differs between toml11 3.x and 4.x.
+int64_t line_of(const auto& location) {
+  if constexpr (requires { location.first_line_number(); }) {
+    return static_cast<int64_t>(location.first_line_number());
+  } else {
+    return static_cast<int64_t>(location.line());
+  }
+}
+
+/// The library's own message: "[error] toml::function: title", then numbered source lines, each with a remark below.
+struct SyntaxMessage {
+  std::string title = "this is not TOML";
+  std::string remark;
+  int64_t line = 1;
+};
+
+SyntaxMessage take_apart(const std::string& what) {
+  static const std::regex numbered(R"(^\s*(\d+) \| ?.*$)"), marked(R"(^\s*\|\s*(?:\^-*|~+|\^+-?)\s*(.*)$)");
+  SyntaxMessage message;
+  std::istringstream lines(what);
+  bool is_first = true;
+  for (std::string line; std::getline(lines, line); is_first = false) {
+    std::smatch match;
+    if (line.rfind("[error]", 0) == 0 && !is_first) break;  // 4.x lists several
+    if (is_first) {
+      message.title = std::regex_replace(line, std::regex(R"(^(\[error\]\s*)?(toml::\w+:\s*)?)"), "");
+    } else if (line.size() < 1000 && std::regex_match(line, match, numbered)) {
+      message.line = std::stoll(match[1]);
+    } else if (line.size() < 1000 && std::regex_match(line, match, marked)) {
+      message.remark = match[1];
+    }
+  }
+  return message;
+}
+
+std::string line_text(const std::string& text, int64_t line) {
+  std::istringstream lines(text);
+  std::string found;
+  for (int64_t i = 0; i < line && std::getline(lines, found);) ++i;
+  return printable(found);
+}
+
+[[noreturn]] void refuse_syntax(const std::string& text, const std::string& origin, const std::string& what) {
+  const SyntaxMessage message = take_apart(what);
+  const bool is_twice = message.title.find("already exists") != std::string::npos;
+  std::string reason = message.title;
+  while (!reason.empty() && (reason.back() == '.' || reason.back() == ' ' || reason.back() == ':')) reason.pop_back();
+  if (!message.remark.empty()) reason += (reason.empty() ? "" : ": ") + message.remark;
+  throw tensor::ConfigError(fmt::format("{}:{}: not valid TOML: {}.\n    {}\n  Fix: {}", origin, message.line,
+                                        printable(reason), line_text(text, message.line),
+                                        is_twice ? "keep one of the two; every key and table is given once."
+                                                 : "write key = value, with text in \"quotes\", under a [table]."));
+}
+
+/// toml11 3.x reads an integer that does not fit as the nearest that does, and wraps binary ones.
+void refuse_overflow(const std::string& text, const std::string& origin) {
+  static const std::regex binary(R"(=\s*0b[01_]{64,})");
+  std::istringstream lines(text);
+  int64_t number = 1;
+  for (std::string line; std::getline(lines, line); ++number) {
+    if (line.find("0b") == std::string::npos || line.size() > 1000 || !std::regex_search(line, binary)) continue;
+    throw tensor::ConfigError(fmt::format("{}:{}: {} does not fit 64 bits.\n  Fix: write a smaller number.", origin,
+                                          number, printable(line)));
+  }
+}
+
+void convert_scalar(const toml::value& from, TomlValue& to) {
+  if (from.is_boolean()) {
+    to.kind = TomlValue::Kind::boolean;
+    to.boolean = from.as_boolean();
+  } else if (from.is_integer()) {
+    to.kind = TomlValue::Kind::integer;
+    to.integer = from.as_integer();
+  } else if (from.is_floating()) {
+    to.kind = TomlValue::Kind::floating;
+    to.floating = from.as_floating();
+  } else if (from.is_string()) {
+    to.kind = TomlValue::Kind::string;
+    to.string = toml::get<std::string>(from);
+  } else {
+    to.kind = TomlValue::Kind::date_or_time;
+  }
+}
+
+TomlValue convert(const toml::value& from, const std::string& origin) {
+  TomlValue to;
+  to.place = fmt::format("{}:{}", origin, line_of(from.location()));
+  if (from.is_table()) {
+    to.kind = TomlValue::Kind::table;
+    for (const auto& [key, value] : from.as_table()) to.table.emplace(key, convert(value, origin));
+  } else if (from.is_array()) {
+    to.kind = TomlValue::Kind::array;
+    for (const auto& value : from.as_array()) to.array.push_back(convert(value, origin));
+  } else {
+    convert_scalar(from, to);
+  }
+  return to;
+}
+
+}  // namespace
+
+std::string describe(TomlValue::Kind kind) {
+  switch (kind) {
+    case TomlValue::Kind::boolean:
+      return "true or false";
+    case TomlValue::Kind::integer:
+      return "an integer";
+    case TomlValue::Kind::floating:
+      return "a number with a fraction";
+    case TomlValue::Kind::string:
+      return "a string";
+    case TomlValue::Kind::array:
+      return "an array";
+    case TomlValue::Kind::table:
+      return "a table";
+    case TomlValue::Kind::date_or_time:
+      return "a date or time";
+  }
+  return "";
+}
+
+std::string to_text(const TomlValue& value) {
+  switch (value.kind) {
+    case TomlValue::Kind::boolean:
+      return value.boolean ? "true" : "false";
+    case TomlValue::Kind::integer:
+      return std::to_string(value.integer);
+    case TomlValue::Kind::floating:
+      return fmt::format("{}", value.floating);
+    case TomlValue::Kind::string:
+      return fmt::format("\"{}\"", printable(value.string));
+    case TomlValue::Kind::array:
+      return "[...]";
+    case TomlValue::Kind::table:
+      return "{...}";
+    case TomlValue::Kind::date_or_time:
+      return "(a date or time)";
+  }
+  return "";
+}
+
+TomlValue parse_toml(const std::string& text, const std::string& origin) {
+  precheck_toml(text, origin);
+  refuse_overflow(text, origin);
+  try {
+    std::istringstream stream(text);
+    return convert(toml::parse(stream, origin), origin);
+  } catch (const tensor::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    refuse_syntax(text, origin, error.what());
+  }
+}
+
+}  // namespace trainer
