@@ -44,12 +44,12 @@ class ByteFile {
   /// The whole file, for FileAccess::mmap only.
   std::string_view view() const;
 
-  /// Throws DataError when the file changed since it was opened.
+  /// Throws DataError when the file changed, or another took its place, since it was opened.
   void check_unchanged() const;
 
  private:
   std::string path_;
-  int fd_ = -1;
+  int fd_ = -1;  ///< -1: mapped
   FileIdentity identity_;
   const char* mapping_ = nullptr;  ///< null: pread, or an empty file
 };

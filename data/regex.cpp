@@ -1,0 +1,135 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "data/regex.h"
+
+#include <pcre2.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "data/utf8.h"
+#include "tensor/error.h"
+
+namespace data {
+
+using tensor::DataError;
+
+namespace {
+
+// PCRE2's own \s also takes U+180E, which stopped being white space in Unicode 6.3.
+constexpr std::string_view kWhiteSpace =
+    "\\x{09}-\\x{0D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
+
+[[noreturn]] void refuse(const std::string& where, std::string_view pattern, std::string_view part) {
+  throw DataError(
+      fmt::format("{}: pattern \"{}\" uses \"{}\", which is not supported.\n"
+                  "  Only what all regular-expression engines read alike is: literals, classes, groups, "
+                  "\\s \\S \\d \\p{{..}}, ? * + {{n,m}}.",
+                  where, pattern, part));
+}
+
+/// Copies the escape at pattern[i] (a backslash), translated, and returns where it ends.
+size_t translate_escape(std::string_view pattern, size_t i, bool in_class, std::string& out, const std::string& where) {
+  const char c = i + 1 < pattern.size() ? pattern[i + 1] : 0;
+  if (c == 's') {
+    out += in_class ? std::string(kWhiteSpace) : fmt::format("[{}]", kWhiteSpace);
+    return i + 2;
+  }
+  if (c == 'S' && !in_class) {
+    out += fmt::format("[^{}]", kWhiteSpace);
+    return i + 2;
+  }
+  if (c == 'p' || c == 'P') {
+    const size_t end = pattern.find('}', i);
+    if (pattern.substr(i + 2, 1) != "{" || end == std::string_view::npos) refuse(where, pattern, pattern.substr(i, 2));
+    out += pattern.substr(i, end + 1 - i);
+    return end + 1;
+  }
+  const bool is_simple = c == 'd' || c == 'r' || c == 'n' || c == 't' || (c > 0x20 && c < 0x7f && !std::isalnum(c));
+  if (!is_simple) refuse(where, pattern, pattern.substr(i, 2));
+  out += pattern.substr(i, 2);
+  return i + 2;
+}
+
+void check_group(std::string_view pattern, size_t i, const std::string& where) {
+  constexpr std::string_view kKnown[] = {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!"};
+  const std::string_view rest = pattern.substr(i);
+  if (!rest.starts_with("(?") && !rest.starts_with("(*")) return;
+  const auto starts = [&](std::string_view known) { return rest.starts_with(known); };
+  if (std::none_of(std::begin(kKnown), std::end(kKnown), starts)) refuse(where, pattern, rest.substr(0, 4));
+}
+
+}  // namespace
+
+std::string translate_pattern(std::string_view pattern, const std::string& where) {
+  std::string out;
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size();) {
+    const char c = pattern[i];
+    if (c == '\\') {
+      i = translate_escape(pattern, i, in_class, out, where);
+      continue;
+    }
+    if (in_class) {
+      if (c == '[' || pattern.substr(i, 2) == "&&") refuse(where, pattern, pattern.substr(i, 2));
+      if (c == ']') in_class = false;
+    } else {
+      if (c == '.' || c == '^' || c == '$') refuse(where, pattern, pattern.substr(i, 1));
+      if (c == '(') check_group(pattern, i, where);
+      const bool is_quantifier = c == '?' || c == '*' || c == '+' || c == '}';
+      if (is_quantifier && pattern.substr(i + 1, 1) == "+") refuse(where, pattern, pattern.substr(i, 2));
+      if (c == '[') {
+        in_class = true;
+        if (pattern.substr(i + 1, 1) == "^") out += pattern[i++];
+        if (pattern.substr(i + 1, 1) == "]") refuse(where, pattern, pattern.substr(i, 2));
+        out += pattern[i++];
+        continue;
+      }
+    }
+    out += c;
+    ++i;
+  }
+  return out;
+}
+
+Regex::Scratch::Scratch() : data_(pcre2_match_data_create(1, nullptr)) { CHECK(data_, "memory for a match"); }
+Regex::Scratch::~Scratch() { pcre2_match_data_free(data_); }
+
+Regex::Regex(std::string_view pattern, const std::string& where) {
+  if (valid_utf8_prefix(pattern) != pattern.size()) throw DataError(fmt::format("{}: pattern is not UTF-8.", where));
+  const std::string translated = translate_pattern(pattern, where);
+  int error = 0;
+  PCRE2_SIZE at = 0;
+  code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(), PCRE2_UTF | PCRE2_UCP,
+                        &error, &at, nullptr);
+  if (!code_) {
+    char message[256] = {};
+    pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
+    throw DataError(fmt::format("{}: pattern \"{}\" is no regular expression: {}.", where, pattern, message));
+  }
+  pcre2_jit_compile(code_, PCRE2_JIT_COMPLETE);  // without it (no JIT on this CPU), matching is slower and the same
+}
+
+Regex::Regex(Regex&& other) noexcept : code_(std::exchange(other.code_, nullptr)) {}
+Regex::~Regex() { pcre2_code_free(code_); }
+
+std::optional<Regex::Match> Regex::find(std::string_view text, size_t start, Scratch& scratch) const {
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  // The caller checked the encoding; checking here again would make a long text quadratic.
+  constexpr uint32_t kOptions = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+  int result = pcre2_match(code_, subject, text.size(), start, kOptions, scratch.data_, nullptr);
+  if (result == PCRE2_ERROR_JIT_STACKLIMIT || result == PCRE2_ERROR_MATCHLIMIT) {  // the interpreter uses the heap
+    pcre2_match_context* context = pcre2_match_context_create(nullptr);
+    pcre2_set_match_limit(context, std::numeric_limits<uint32_t>::max());
+    pcre2_set_depth_limit(context, std::numeric_limits<uint32_t>::max());
+    pcre2_set_heap_limit(context, std::numeric_limits<uint32_t>::max());
+    result = pcre2_match(code_, subject, text.size(), start, kOptions | PCRE2_NO_JIT, scratch.data_, context);
+    pcre2_match_context_free(context);
+  }
+  if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  CHECK(result >= 0, "pcre2_match failed with {} on a text of {} bytes", result, text.size());
+  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(scratch.data_);
+  return Match{.begin = bounds[0], .end = bounds[1]};
+}
+
+}  // namespace data

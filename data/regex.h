@@ -1,0 +1,51 @@
+#pragma once
+/// Regular expressions of a tokenizer.json, run by PCRE2 so that they match what the `tokenizers` package matches with
+/// Oniguruma. Only syntax that means the same to both is accepted.
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+// As pcre2.h names them; that header is for regex.cpp alone.
+struct pcre2_real_code_8;
+struct pcre2_real_match_data_8;
+
+namespace data {
+
+class Regex {
+ public:
+  struct Match {
+    size_t begin, end;
+  };
+  /// Room for the result of a match: one per thread.
+  class Scratch {
+   public:
+    Scratch();
+    ~Scratch();
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+
+   private:
+    friend class Regex;
+    pcre2_real_match_data_8* data_;
+  };
+
+  /// `where` begins the message of the DataError thrown for a pattern that cannot be used.
+  Regex(std::string_view pattern, const std::string& where);
+  ~Regex();
+  Regex(Regex&& other) noexcept;
+  Regex& operator=(Regex&&) = delete;
+
+  /// The first match at or after `start` that is not empty. `text` must be valid UTF-8, `start` on a character.
+  std::optional<Match> find(std::string_view text, size_t start, Scratch& scratch) const;
+
+ private:
+  pcre2_real_code_8* code_;
+};
+
+/// The pattern for PCRE2. Throws DataError for syntax that the two engines read differently.
+std::string translate_pattern(std::string_view pattern, const std::string& where);
+
+}  // namespace data
