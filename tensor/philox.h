@@ -14,16 +14,21 @@ struct Philox {
   using Counter = std::array<uint32_t, 4>;
   using Key = std::array<uint32_t, 2>;
 
-  static constexpr Counter draw(Counter c, Key k) {
+  /// Scalars and unrolled rounds, so that a loop over draws vectorises.
+  static constexpr Counter draw(const Counter& counter, const Key& key) {
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+#pragma GCC unroll 10
     for (int round = 0; round < 10; ++round) {
-      const uint64_t p0 = uint64_t{0xD2511F53u} * c[0];
-      const uint64_t p1 = uint64_t{0xCD9E8D57u} * c[2];
-      c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(p1),
-           static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1], static_cast<uint32_t>(p0)};
-      k[0] += 0x9E3779B9u;
-      k[1] += 0xBB67AE85u;
+      const uint64_t p0 = uint64_t{0xD2511F53u} * c0;
+      const uint64_t p1 = uint64_t{0xCD9E8D57u} * c2;
+      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+      c1 = static_cast<uint32_t>(p1);
+      c3 = static_cast<uint32_t>(p0);
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
     }
-    return c;
+    return {c0, c1, c2, c3};
   }
 
   static constexpr Key key(uint64_t seed) { return {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)}; }

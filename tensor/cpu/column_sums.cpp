@@ -1,5 +1,6 @@
 #include "tensor/cpu/column_sums.h"
 
+#include "tensor/cpu/convert.h"
 #include "tensor/cpu/dispatch.h"
 #include "tensor/cpu/threads.h"
 #include "tensor/device.h"
@@ -12,30 +13,28 @@ constexpr int64_t kUnrolledRows = 4;  // a sum is loaded and stored once for so 
 
 template <class T>
 void add_rows(const T* x, int64_t rows, int64_t row_stride, double* sums, int64_t columns) {
-  using C = compute_t<T>;
   int64_t row = 0;
   for (; row + kUnrolledRows <= rows; row += kUnrolledRows) {
     const T* from = x + row * row_stride;
 #pragma omp simd
     for (int64_t i = 0; i < columns; ++i) {
       double sum = sums[i];
-      for (int64_t r = 0; r < kUnrolledRows; ++r) sum += static_cast<double>(static_cast<C>(from[r * row_stride + i]));
+      for (int64_t r = 0; r < kUnrolledRows; ++r) sum += static_cast<double>(load(from[r * row_stride + i]));
       sums[i] = sum;
     }
   }
   for (; row < rows; ++row) {
     const T* from = x + row * row_stride;
 #pragma omp simd
-    for (int64_t i = 0; i < columns; ++i) sums[i] += static_cast<double>(static_cast<C>(from[i]));
+    for (int64_t i = 0; i < columns; ++i) sums[i] += static_cast<double>(load(from[i]));
   }
 }
 
 template <class T>
 void store_sums(const double* sums, T* to, int64_t columns, Write write) {
-  using C = compute_t<T>;
   for (int64_t i = 0; i < columns; ++i) {
-    const double before = write == Write::accumulate ? static_cast<double>(static_cast<C>(to[i])) : 0.0;
-    to[i] = static_cast<T>(static_cast<C>(before + sums[i]));
+    const double before = write == Write::accumulate ? static_cast<double>(load(to[i])) : 0.0;
+    store(to[i], static_cast<compute_t<T>>(before + sums[i]));
   }
 }
 

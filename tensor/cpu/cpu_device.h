@@ -32,7 +32,7 @@ class CpuDevice final : public Device {
 /// Cores in this process's affinity mask, divided by the ranks that share them; at least 1.
 int default_num_threads(int ranks_on_node);
 
-/// FLOP/s of a loop of fused multiply-adds that touches only registers, over `num_threads` threads. Takes about 25 ms.
+/// FLOP/s of a loop of fused multiply-adds that touches only registers, over `num_threads` threads. Takes about 10 ms.
 double measure_peak_flops(Dtype dtype, int num_threads);
 
 }  // namespace tensor::cpu

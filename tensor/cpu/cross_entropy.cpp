@@ -2,6 +2,7 @@
 #include <limits>
 #include <utility>
 
+#include "tensor/cpu/convert.h"
 #include "tensor/cpu/cpu_ops.h"
 #include "tensor/cpu/dispatch.h"
 #include "tensor/cpu/threads.h"
@@ -48,7 +49,7 @@ T exponentiate_row(T* x, int64_t n, T max) {
 template <class T, class To>
 void scale_row(const T* x, To* y, int64_t n, T factor) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) y[i] = static_cast<To>(static_cast<compute_t<To>>(x[i] * factor));
+  for (int64_t i = 0; i < n; ++i) store(y[i], static_cast<compute_t<To>>(x[i] * factor));
 }
 
 /// The column of this rank that holds the target, or -1: another rank's, or an ignored row.
@@ -128,7 +129,7 @@ void CpuOps::cross_entropy_gradient(const Tensor& exp_logits, const Tensor& sum_
           } else {
             scale_row(e, d, columns, factor);
           }
-          if (column >= 0) d[column] = static_cast<To>(static_cast<compute_t<To>>(at_target));
+          if (column >= 0) store(d[column], static_cast<compute_t<To>>(at_target));
         }
       });
     });

@@ -41,10 +41,12 @@ class DropoutMask {
     const uint32_t token_low = static_cast<uint32_t>(token_index);
     const uint32_t token_high = site_ | (static_cast<uint32_t>(token_index >> 32) & 0xffffu);
     const uint32_t first = static_cast<uint32_t>(first_feature / 4);
-#pragma omp simd
     for (uint32_t i = 0; i < kBlock / 4; ++i) {
       const Philox::Counter r = Philox::draw({first + i, token_low, step_, token_high}, key_);
-      for (uint32_t word = 0; word < 4; ++word) random[4 * i + word] = r[word];
+      random[4 * i] = r[0];
+      random[4 * i + 1] = r[1];
+      random[4 * i + 2] = r[2];
+      random[4 * i + 3] = r[3];
     }
   }
 

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "tensor/cpu/convert.h"
 #include "tensor/cpu/cpu_ops.h"
 #include "tensor/cpu/dispatch.h"
 #include "tensor/cpu/dropout_mask.h"
@@ -11,33 +12,31 @@ namespace {
 
 template <class From, class To>
 void cast_run(const From* x, To* y, int64_t n) {
-  using Wide = std::conditional_t<std::is_same_v<From, double> && std::is_same_v<To, double>, double, float>;
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) y[i] = static_cast<To>(static_cast<Wide>(x[i]));
+  for (int64_t i = 0; i < n; ++i) store(y[i], static_cast<compute_t<To>>(load(x[i])));
 }
 
 template <class T>
 void add_run(const T* a, const T* b, T* y, int64_t n) {
-  using C = compute_t<T>;
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(static_cast<C>(a[i]) + static_cast<C>(b[i]));
+  for (int64_t i = 0; i < n; ++i) store(y[i], load(a[i]) + load(b[i]));
 }
 
-/// y = (mask ? x * scale : 0) + residual, for the features of one token.
+/// y = (kept ? x * scale : 0) + residual, for at most DropoutMask::kBlock features of one token.
 template <class T>
-void dropout_add_row(const uint32_t* random, const DropoutMask& mask, const T* x, const T* residual, T* y, int64_t n) {
+void dropout_add_block(const uint32_t* random, const DropoutMask& mask, const T* x, const T* residual, T* y,
+                       int64_t n) {
   using C = compute_t<T>;
   const C scale = static_cast<C>(mask.scale());
   const uint32_t threshold = mask.threshold();
   if (residual) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
-      const C kept = random[i] >= threshold ? static_cast<C>(x[i]) * scale : C{0};
-      y[i] = static_cast<T>(kept + static_cast<C>(residual[i]));
+      store(y[i], (random[i] >= threshold ? load(x[i]) * scale : C{0}) + load(residual[i]));
     }
   } else {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(random[i] >= threshold ? static_cast<C>(x[i]) * scale : C{0});
+    for (int64_t i = 0; i < n; ++i) store(y[i], random[i] >= threshold ? load(x[i]) * scale : C{0});
   }
 }
 
@@ -46,8 +45,8 @@ void dropout_add_token(const DropoutMask& mask, int64_t token_index, const T* x,
   alignas(64) uint32_t random[DropoutMask::kBlock];
   for (int64_t begin = 0; begin < n; begin += DropoutMask::kBlock) {
     mask.draw(token_index, begin, random);
-    dropout_add_row(random, mask, x + begin, residual ? residual + begin : nullptr, y + begin,
-                    std::min<int64_t>(DropoutMask::kBlock, n - begin));
+    dropout_add_block(random, mask, x + begin, residual ? residual + begin : nullptr, y + begin,
+                      std::min<int64_t>(DropoutMask::kBlock, n - begin));
   }
 }
 

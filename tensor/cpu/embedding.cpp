@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tensor/cpu/convert.h"
 #include "tensor/cpu/cpu_ops.h"
 #include "tensor/cpu/dispatch.h"
 #include "tensor/cpu/threads.h"
@@ -10,11 +11,8 @@ namespace {
 
 template <class From, class To>
 void add_to(const From* x, To* y, int64_t n) {
-  using C = compute_t<To>;
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) {
-    y[i] = static_cast<To>(static_cast<C>(y[i]) + static_cast<C>(static_cast<compute_t<From>>(x[i])));
-  }
+  for (int64_t i = 0; i < n; ++i) store(y[i], load(y[i]) + static_cast<compute_t<To>>(load(x[i])));
 }
 
 /// One token: row `row` of the table, or 0 where another rank owns it.

@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/cpu/convert.h"
 #include "tensor/cpu/cpu_ops.h"
 #include "tensor/cpu/dispatch.h"
 #include "tensor/cpu/threads.h"
@@ -40,15 +41,15 @@ struct AdamWState {
 /// What is written beside the master: nothing.
 struct NoValue {
   template <class T>
-  void store(int64_t, T) const {}
+  void write(int64_t, T) const {}
 };
 
 template <class V>
 struct RoundedValue {
   V* value;
   template <class T>
-  void store(int64_t i, T master) const {
-    value[i] = static_cast<V>(static_cast<compute_t<V>>(master));
+  void write(int64_t i, T master) const {
+    store(value[i], static_cast<compute_t<V>>(master));
   }
 };
 
@@ -63,7 +64,7 @@ void update(const AdamWConstants<T>& c, const AdamWState<T>& s, const Value& val
     s.exp_avg[i] = m;
     s.exp_avg_sq[i] = v;
     s.master[i] = p;
-    value.store(i, p);
+    value.write(i, p);
   }
 }
 
@@ -78,12 +79,12 @@ double block_sum_of_squares(const T* x, int64_t n) {
   for (; i + kLanes <= n; i += kLanes) {
 #pragma omp simd
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const double value = static_cast<double>(static_cast<compute_t<T>>(x[i + lane]));
+      const double value = static_cast<double>(load(x[i + lane]));
       lanes[lane] += value * value;
     }
   }
   for (; i < n; ++i) {
-    const double value = static_cast<double>(static_cast<compute_t<T>>(x[i]));
+    const double value = static_cast<double>(load(x[i]));
     lanes[0] += value * value;
   }
   double sum = 0;

@@ -1,7 +1,8 @@
-#include <chrono>
+#include <algorithm>
+#include <ctime>
+#include <limits>
 
 #include "tensor/cpu/cpu_device.h"
-#include "tensor/cpu/threads.h"
 
 namespace tensor::cpu {
 
@@ -17,7 +18,7 @@ constexpr int kVectorBytes = 16;
 
 // Enough independent sums to hide the latency of a multiply-add (4 cycles, 2 a cycle); 16 registers hold them all.
 constexpr int kNumSums = 10;
-constexpr int kNumTries = 5;
+constexpr int kNumTries = 20;
 
 /// Returns something that depends on every operation, so that none is dropped.
 template <class T>
@@ -35,31 +36,36 @@ T multiply_add_loop(int64_t iterations) {
   return sums[0][0];
 }
 
-template <class T>
-double seconds_of_loop(int64_t iterations, int num_threads) {
-  T sink = 0;
-  const auto start = std::chrono::steady_clock::now();
-#pragma omp parallel num_threads(num_threads) reduction(+ : sink)
-  sink += multiply_add_loop<T>(iterations);
-  asm volatile("" : : "m"(sink));
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+/// Processor time this thread has used: what other jobs take from the core does not count.
+double thread_seconds() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-/// The best of a few tries: any other job on the cores only slows a try down.
+/// FLOP/s of the calling thread: the best of a few tries.
+template <class T>
+double measure_thread() {
+  constexpr double kFlopsPerIteration = 2.0 * kNumSums * (kVectorBytes / sizeof(T));
+  constexpr int64_t kIterations = 100'000;  // 0.2 to 0.7 ms
+  T sink = 0;
+  double seconds = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kNumTries; ++i) {
+    const double start = thread_seconds();
+    sink += multiply_add_loop<T>(kIterations);
+    seconds = std::min(seconds, thread_seconds() - start);
+  }
+  asm volatile("" : : "m"(sink));
+  return kFlopsPerIteration * kIterations / seconds;
+}
+
+/// All threads at once, as they share caches, power and perhaps cores.
 template <class T>
 double measure(int num_threads) {
-  constexpr double kTrySeconds = 4e-3;
-  constexpr int64_t kProbeIterations = 100'000;  // 0.2 to 0.4 ms; also starts the threads
-  seconds_of_loop<T>(kProbeIterations, num_threads);
-  const double probe = seconds_of_loop<T>(kProbeIterations, num_threads);
-  const auto iterations = static_cast<int64_t>(kProbeIterations * std::clamp(kTrySeconds / probe, 0.1, 50.0));
-
-  double best = probe / kProbeIterations;
-  for (int i = 0; i < kNumTries; ++i) {
-    best = std::min(best, seconds_of_loop<T>(iterations, num_threads) / static_cast<double>(iterations));
-  }
-  constexpr double kFlopsPerIteration = 2.0 * kNumSums * (kVectorBytes / sizeof(T));
-  return kFlopsPerIteration * num_threads / best;
+  double flops = 0;
+#pragma omp parallel num_threads(num_threads) reduction(+ : flops)
+  flops += measure_thread<T>();
+  return flops;
 }
 
 }  // namespace
