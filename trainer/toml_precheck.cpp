@@ -33,6 +33,7 @@ size_t utf8_length(std::string_view text) {
 
 void check_bytes(const std::string& text, const std::string& origin) {
   int64_t line = 1;
+  size_t line_begin = 0;
   for (size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const size_t length = utf8_length(std::string_view(text).substr(i));
@@ -43,8 +44,17 @@ void check_bytes(const std::string& text, const std::string& origin) {
                          "  Fix: give the path of a config (.toml); token files and checkpoints are named inside it.",
                          byte, i));
     }
-    if (byte == '\n') ++line;
     i += length;
+    if (byte == '\n') {
+      ++line;
+      line_begin = i;
+    }
+    if (i - line_begin > kMaxConfigLine) {
+      refuse(origin, line,
+             fmt::format("the line is longer than {} bytes.\n  Fix: give the path of a config (.toml); write a long list "
+                         "over several lines.",
+                         kMaxConfigLine));
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "trainer/toml_tree.h"
 
-#include <regex>
+#include <algorithm>
+#include <optional>
 #include <sstream>
 #include <toml.hpp>
 
@@ -27,20 +28,46 @@ struct SyntaxMessage {
   int64_t line = 1;
 };
 
+/// "  12 | text" -> 12; nullopt for other lines.
+std::optional<int64_t> line_number(const std::string& line) {
+  const size_t digits = line.find_first_not_of(' ');
+  if (digits == std::string::npos) return std::nullopt;
+  const size_t end = line.find_first_not_of("0123456789", digits);
+  if (end == digits || end == std::string::npos || end - digits > 9 || line.compare(end, 2, " |") != 0)
+    return std::nullopt;
+  return std::stoll(line.substr(digits, end - digits));
+}
+
+/// "   |   ^--- remark" -> "remark"; "" for other lines.
+std::string remark_of(const std::string& line) {
+  const size_t bar = line.find_first_not_of(' ');
+  if (bar == std::string::npos || line[bar] != '|') return "";
+  const size_t mark = line.find_first_not_of(' ', bar + 1);
+  if (mark == std::string::npos || (line[mark] != '^' && line[mark] != '~')) return "";
+  const size_t text = line.find_first_not_of("^~- ", mark);
+  return text == std::string::npos ? "" : line.substr(text);
+}
+
+std::string without_prefixes(std::string title) {
+  for (const std::string prefix : {"[error]", " ", "toml::"})
+    if (title.rfind(prefix, 0) == 0) title.erase(0, prefix.size());
+  const size_t colon = title.find(": ");
+  const bool is_function = colon != std::string::npos && title.find_first_of(" \"'`") > colon;
+  return is_function ? title.substr(colon + 2) : title;
+}
+
 SyntaxMessage take_apart(const std::string& what) {
-  static const std::regex numbered(R"(^\s*(\d+) \| ?.*$)"), marked(R"(^\s*\|\s*(?:\^-*|~+|\^+-?)\s*(.*)$)");
   SyntaxMessage message;
   std::istringstream lines(what);
   bool is_first = true;
   for (std::string line; std::getline(lines, line); is_first = false) {
-    std::smatch match;
-    if (line.rfind("[error]", 0) == 0 && !is_first) break;  // 4.x lists several
+    if (!is_first && line.rfind("[error]", 0) == 0) break;  // 4.x lists several
     if (is_first) {
-      message.title = std::regex_replace(line, std::regex(R"(^(\[error\]\s*)?(toml::\w+:\s*)?)"), "");
-    } else if (line.size() < 1000 && std::regex_match(line, match, numbered)) {
-      message.line = std::stoll(match[1]);
-    } else if (line.size() < 1000 && std::regex_match(line, match, marked)) {
-      message.remark = match[1];
+      message.title = without_prefixes(line);
+    } else if (const auto number = line_number(line)) {
+      message.line = *number;
+    } else if (const std::string remark = remark_of(line); !remark.empty()) {
+      message.remark = remark;
     }
   }
   return message;
@@ -65,15 +92,20 @@ std::string line_text(const std::string& text, int64_t line) {
                                                  : "write key = value, with text in \"quotes\", under a [table]."));
 }
 
-/// toml11 3.x reads an integer that does not fit as the nearest that does, and wraps binary ones.
-void refuse_overflow(const std::string& text, const std::string& origin) {
-  static const std::regex binary(R"(=\s*0b[01_]{64,})");
+/// toml11 3.x reads an integer that does not fit as the nearest that does, but lets binary ones wrap around.
+void refuse_wrapping(const std::string& text, const std::string& origin) {
+  constexpr size_t kMostDigits = 62;
   std::istringstream lines(text);
   int64_t number = 1;
   for (std::string line; std::getline(lines, line); ++number) {
-    if (line.find("0b") == std::string::npos || line.size() > 1000 || !std::regex_search(line, binary)) continue;
-    throw tensor::ConfigError(fmt::format("{}:{}: {} does not fit 64 bits.\n  Fix: write a smaller number.", origin,
-                                          number, printable(line)));
+    for (size_t at = line.find("0b"); at != std::string::npos; at = line.find("0b", at + 2)) {
+      const size_t end = std::min(line.find_first_not_of("01_", at + 2), line.size());
+      if (end - at - 2 <= kMostDigits) continue;
+      throw tensor::ConfigError(
+          fmt::format("{}:{}: a binary number of more than {} digits does not fit 64 bits.\n"
+                      "  Fix: write a smaller number.",
+                      origin, number, kMostDigits));
+    }
   }
 }
 
@@ -154,7 +186,7 @@ std::string to_text(const TomlValue& value) {
 
 TomlValue parse_toml(const std::string& text, const std::string& origin) {
   precheck_toml(text, origin);
-  refuse_overflow(text, origin);
+  refuse_wrapping(text, origin);
   try {
     std::istringstream stream(text);
     return convert(toml::parse(stream, origin), origin);

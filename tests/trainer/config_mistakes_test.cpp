@@ -99,6 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"Zero", "num_layers = 2", "num_layers = 0", {"model.num_layers = 0", "from 1 to 10000"}},
         Mistake{"Negative", "seed = 7", "seed = -7", {"run.seed = -7", "at least 0"}},
         Mistake{"Overflow", "steps = 100", "steps = 99999999999999999999", {"64 bit"}},
+        Mistake{"BinaryOverflow", "steps = 100", "steps = 0b1" + std::string(64, '0'), {"64 bits"}},
         Mistake{"LargerThanIds", "vocab_size = 256", "vocab_size = 3000000000", {"vocab_size = 3000000000"}},
         Mistake{"NegativeRate", "lr = 3e-4", "lr = -3e-4", {"optimizer.lr = -0.0003", "greater than 0"}},
         Mistake{"NotANumber", "lr = 3e-4", "lr = nan", {"optimizer.lr = nan"}},
@@ -222,31 +223,32 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"UnterminatedString", "name = \"test\"", "name = \"test", {"not valid TOML"}},
         Mistake{"UnterminatedTable", "[optimizer]", "[optimizer", {"not valid TOML"}},
         Mistake{"BareWord", "kind = \"cosine\"", "kind = cosine", {"not valid TOML", "kind = cosine", "\"quotes\""}},
-        Mistake{"NoValue", "lr = 3e-4", "lr =", {"not valid TOML"}},
+        Mistake{"NoValue", "lr = 3e-4", "lr =", {"not valid TOML: missing value after key-value"}},
         Mistake{"NoEquals", "lr = 3e-4", "lr 3e-4", {"not valid TOML", "lr 3e-4"}},
         Mistake{"ControlByte", "name = \"test\"", "name = \"te\x01st\"", {"byte 0x01", "not text"}},
         Mistake{"BrokenUtf8", "name = \"test\"", "name = \"te\xc3(st\"", {"byte 0xc3", "UTF-8"}},
-        Mistake{"DeepArrays", "seq_len = 32", "seq_len = " + std::string(100'000, '['), {"deeper than 16"}},
+        Mistake{"DeepArrays", "seq_len = 32", "seq_len = " + std::string(8'000, '['), {"deeper than 16"}},
         Mistake{"DeepTables",
                 "[log]",
                 "[log" +
                     [] {
                       std::string dots;
-                      for (int i = 0; i < 10'000; ++i) dots += ".a";
+                      for (int i = 0; i < 3'000; ++i) dots += ".a";
                       return dots;
                     }() +
                     "]",
                 {"deeper than 16"}},
+        Mistake{"LongLine", "name = \"test\"", "name = \"" + std::string(9'000, 'x') + '"', {"longer than 8192 bytes"}},
         Mistake{"ManyValues",
                 "seq_len = 32",
                 "seq_len = [" +
                     [] {
                       std::string values;
-                      for (int i = 0; i < 100'000; ++i) values += "1,";
+                      for (int i = 0; i < 2'100; ++i) values += "1,";
                       return values;
                     }() +
                     "]",
-                {"more than 10000 values"}}),
+                {"more than 2000 values"}}),
     name_of_mistake);
 
 }  // namespace

@@ -195,7 +195,7 @@ TEST(ConfigFile, IsRefusedAboveTheCapWithoutReadingAll) {
     load_config(path.string());
     ADD_FAILURE() << "accepted";
   } catch (const tensor::ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("larger than 1048576 bytes"));
+    EXPECT_THAT(error.what(), HasSubstr("larger than 262144 bytes"));
   }
   std::filesystem::remove(path);
 }
