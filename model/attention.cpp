@@ -81,6 +81,9 @@ Tensor Attention::backward_input(Ops& ops, Tensor dy, const MicroBatch& batch, c
   ops.attention_backward(q_of(saved.qkv), k_of(saved.qkv), v_of(saved.qkv),
                          saved.o.reshaped({tokens, num_heads_, head_dim_}), saved.lse,
                          d_o.reshaped({tokens, num_heads_, head_dim_}), batch.mask(), scale(), dq, dk, dv);
+  d_o = {};
+  saved.qkv = {};
+  saved.lse = {};
   if (rope_table) {
     ops.rope(dq, batch.positions, rope_table, tensor::Transpose::yes);
     ops.rope(dk, batch.positions, rope_table, tensor::Transpose::yes);

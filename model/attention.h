@@ -12,14 +12,14 @@ namespace model {
 
 class Attention {
  public:
-  /// What a micro-batch keeps between its passes. qkv [tokens, (heads + 2 kv_heads) * head_dim], after norm and RoPE.
+  /// What a micro-batch keeps between its passes. backward_input frees qkv and lse.
   struct Saved {
-    tensor::Tensor qkv;
-    tensor::Tensor raw_qk;  // before qk-norm, [tokens, (heads + kv_heads) * head_dim]; only with qk-norm
-    tensor::Tensor q_stats, k_stats;
-    tensor::Tensor o, lse;       // o [tokens, heads * head_dim]; lse acc [tokens, heads]
-    tensor::Tensor dy, d_qkv;    // from backward_input, for backward_weight
-    tensor::Tensor d_normed_qk;  // gradient before qk-norm's weight, only with qk-norm
+    tensor::Tensor qkv;               // [tokens, (heads + 2 kv_heads) * head_dim], after qk-norm and RoPE
+    tensor::Tensor raw_qk;            // [tokens, (heads + kv_heads) * head_dim], before qk-norm; only with it
+    tensor::Tensor q_stats, k_stats;  // acc [tokens * heads, 2], only with qk-norm
+    tensor::Tensor o, lse;            // o [tokens, heads * head_dim]; lse acc [tokens, heads]
+    tensor::Tensor dy, d_qkv;         // from backward_input, for backward_weight
+    tensor::Tensor d_normed_qk;       // gradient of the outputs of qk-norm, only with it
   };
 
   Attention(const ModelConfig& config, const std::string& name, parallel::ParameterStore& store);

@@ -38,17 +38,19 @@ Block::Block(const ModelConfig& config, int64_t layer, parallel::ParameterStore&
 
 Tensor Block::forward(Ops& ops, Tensor x, const MicroBatch& batch, const StageContext& context, Saved& saved) const {
   saved.x = std::move(x);
-  Tensor y = run(ops, batch, context, saved);
+  forward_to_mlp(ops, batch, context, saved);
+  Tensor y = mlp_.forward(ops, saved.mlp_in, saved.mlp);
+  ops.dropout_add(dropout(batch, context, kMlpBranch), y, saved.residual, batch.token_index, y);
   drop_recomputable(context.recompute, saved);
   return y;
 }
 
-Tensor Block::run(Ops& ops, const MicroBatch& batch, const StageContext& context, Saved& saved) const {
+void Block::forward_to_mlp(Ops& ops, const MicroBatch& batch, const StageContext& context, Saved& saved) const {
   const Tensor& x = saved.x;
   saved.attention_in = activation_like(x, x.shape());
   saved.attention_in_stats = statistics_like(x, {x.dim(0), 2});
   attention_norm_.forward(ops, x, saved.attention_in, saved.attention_in_stats);
-  Tensor branch = attention_.forward(ops, saved.attention_in, batch, context.rope_table, saved.attention);
+  const Tensor branch = attention_.forward(ops, saved.attention_in, batch, context.rope_table, saved.attention);
 
   saved.residual = activation_like(x, x.shape());
   saved.mlp_in = activation_like(x, x.shape());
@@ -59,14 +61,14 @@ Tensor Block::run(Ops& ops, const MicroBatch& batch, const StageContext& context
   } else {
     mlp_norm_.forward_add(ops, branch, x, saved.residual, saved.mlp_in, saved.mlp_in_stats);
   }
-  branch = mlp_.forward(ops, saved.mlp_in, saved.mlp);
-  ops.dropout_add(dropout(batch, context, kMlpBranch), branch, saved.residual, batch.token_index, branch);
-  return branch;
 }
 
 Tensor Block::backward_input(Ops& ops, Tensor dy, const MicroBatch& batch, const StageContext& context,
                              Saved& saved) const {
-  recompute_dropped(ops, batch, context, saved);
+  if (!saved.residual) {
+    forward_to_mlp(ops, batch, context, saved);
+    mlp_.recompute(ops, saved.mlp_in, saved.mlp);
+  }
 
   Tensor d_branch = branch_gradient(ops, dropout(batch, context, kMlpBranch), batch, dy);
   saved.d_mlp_in = mlp_.backward_input(ops, std::move(d_branch), saved.mlp);
@@ -82,10 +84,20 @@ Tensor Block::backward_input(Ops& ops, Tensor dy, const MicroBatch& batch, const
 }
 
 void Block::backward_weight(Ops& ops, Saved& saved) const {
+  const auto norm_again = [&](const NormLayer& norm, const Tensor& x, Tensor& y, Tensor& stats) {
+    y = activation_like(x, x.shape());
+    norm.forward(ops, x, y, stats);
+  };
+  if (!saved.mlp_in) norm_again(mlp_norm_, saved.residual, saved.mlp_in, saved.mlp_in_stats);
   mlp_.backward_weight(ops, saved.mlp_in, saved.mlp);
   mlp_norm_.backward_weight(ops, saved.d_mlp_in, saved.residual, saved.mlp_in_stats);
+  saved.mlp = {};
+  saved.mlp_in = {};
+
+  if (!saved.attention_in) norm_again(attention_norm_, saved.x, saved.attention_in, saved.attention_in_stats);
   attention_.backward_weight(ops, saved.attention_in, saved.attention);
   attention_norm_.backward_weight(ops, saved.d_attention_in, saved.x, saved.attention_in_stats);
+  saved = {};
 }
 
 void Block::drop_recomputable(Recompute recompute, Saved& saved) const {
@@ -98,17 +110,6 @@ void Block::drop_recomputable(Recompute recompute, Saved& saved) const {
     saved = {};
     saved.x = std::move(x);
   }
-}
-
-void Block::recompute_dropped(Ops& ops, const MicroBatch& batch, const StageContext& context, Saved& saved) const {
-  if (!saved.residual) run(ops, batch, context, saved);
-  const auto norm_again = [&](const NormLayer& norm, const Tensor& x, Tensor& y, Tensor& stats) {
-    if (y) return;
-    y = activation_like(x, x.shape());
-    norm.forward(ops, x, y, stats);
-  };
-  norm_again(attention_norm_, saved.x, saved.attention_in, saved.attention_in_stats);
-  norm_again(mlp_norm_, saved.residual, saved.mlp_in, saved.mlp_in_stats);
 }
 
 tensor::Dropout Block::dropout(const MicroBatch& batch, const StageContext& context, int64_t branch) const {

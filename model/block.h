@@ -18,12 +18,13 @@ struct StageContext {
 
 class Block {
  public:
-  /// What a micro-batch keeps. Recompute drops parts; backward_input makes them again.
+  /// What a micro-batch keeps. Selective recompute drops what is cheap to make again (outputs of norms and activation),
+  /// full recompute all but x; the backward passes make it again, as late as they can. Matrices are [tokens, hidden].
   struct Saved {
-    tensor::Tensor x;                                 // [tokens, hidden]
+    tensor::Tensor x;
     tensor::Tensor attention_in, attention_in_stats;  // norm(x)
     Attention::Saved attention;
-    tensor::Tensor residual;              // [tokens, hidden]
+    tensor::Tensor residual;
     tensor::Tensor mlp_in, mlp_in_stats;  // norm(residual)
     Mlp::Saved mlp;
     tensor::Tensor d_attention_in, d_mlp_in;  // from backward_input, for backward_weight
@@ -36,6 +37,7 @@ class Block {
                          Saved& saved) const;
   tensor::Tensor backward_input(tensor::Ops& ops, tensor::Tensor dy, const MicroBatch& batch,
                                 const StageContext& context, Saved& saved) const;
+  /// The last use of saved, which is empty afterwards.
   void backward_weight(tensor::Ops& ops, Saved& saved) const;
 
   /// Forward of new tokens of one sequence, without dropout, with the layer's key and value cache.
@@ -43,9 +45,9 @@ class Block {
                         LayerCache& cache) const;
 
  private:
-  tensor::Tensor run(tensor::Ops& ops, const MicroBatch& batch, const StageContext& context, Saved& saved) const;
+  // From saved.x to saved.mlp_in.
+  void forward_to_mlp(tensor::Ops& ops, const MicroBatch& batch, const StageContext& context, Saved& saved) const;
   void drop_recomputable(Recompute recompute, Saved& saved) const;
-  void recompute_dropped(tensor::Ops& ops, const MicroBatch& batch, const StageContext& context, Saved& saved) const;
   tensor::Dropout dropout(const MicroBatch& batch, const StageContext& context, int64_t branch) const;
 
   int64_t layer_;

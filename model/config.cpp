@@ -13,7 +13,8 @@ int64_t ModelConfig::ffn_size() const {
 double ModelConfig::residual_init_std() const { return init_std / std::sqrt(2.0 * static_cast<double>(num_layers)); }
 
 int64_t ModelConfig::rotary_dim() const {
-  return 2 * static_cast<int64_t>(rope_fraction * static_cast<double>(head_size()) / 2);
+  // The small term: 0.58 * 100 is 57.99... in binary, and must give 58.
+  return 2 * static_cast<int64_t>(rope_fraction * static_cast<double>(head_size()) / 2 + 1e-9);
 }
 
 }  // namespace model

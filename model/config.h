@@ -20,7 +20,7 @@ struct RopeScaling {
   double low_freq_factor = 1;            ///< llama3: wavelengths longer than original / low are divided by factor
   double high_freq_factor = 4;           ///< llama3: wavelengths shorter than original / high are kept
   double beta_fast = 32, beta_slow = 1;  ///< yarn (arXiv 2309.00071): rotations that bound the ramp
-  double attention_factor = 0;           ///< yarn: scale of cos and sin; 0 = 0.1 ln(factor) + 1
+  double attention_factor = 0;           ///< yarn: scale of cos and sin; 0: 0.1 ln(factor) + 1
 };
 
 enum class Recompute { none, selective, full };

@@ -43,6 +43,7 @@ void Embedding::backward_weight(Ops& ops, const MicroBatch& batch, Saved& saved)
   if (position_) {
     ops.embedding_backward(batch.positions, saved.dy, 0, position_->grad(), position_->next_grad_write());
   }
+  saved = {};
 }
 
 tensor::Dropout Embedding::dropout(const MicroBatch& batch, const StageContext& context) const {

@@ -90,6 +90,7 @@ Tensor Head::backward_input(Ops& ops, Saved& saved) const {
 
 void Head::backward_weight(Ops& ops, Saved& saved) const {
   norm_.backward_weight(ops, saved.d_normed, saved.x, saved.stats);
+  saved = {};
 }
 
 Tensor Head::logits(Ops& ops, const Tensor& x) const {

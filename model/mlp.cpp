@@ -29,21 +29,26 @@ Mlp::Mlp(const ModelConfig& config, const std::string& name, parallel::Parameter
     : activation_(config.activation), up_(up_spec(config, name), store), down_(down_spec(config, name), store) {}
 
 Tensor Mlp::forward(Ops& ops, const Tensor& x, Saved& saved) const {
-  saved.up = activation_like(x, {x.dim(0), up_.out()});
-  up_.forward(ops, x, saved.up);
-  activate(ops, saved);
+  recompute(ops, x, saved);
   Tensor y = activation_like(x, x.shape());
   down_.forward(ops, saved.activated, y);
   return y;
 }
 
+void Mlp::recompute(Ops& ops, const Tensor& x, Saved& saved) const {
+  saved.up = activation_like(x, {x.dim(0), up_.out()});
+  up_.forward(ops, x, saved.up);
+  activate(ops, saved);
+}
+
 Tensor Mlp::backward_input(Ops& ops, Tensor dy, Saved& saved) const {
-  if (!saved.activated) activate(ops, saved);
-  Tensor d_activated = activation_like(dy, saved.activated.shape());
+  Tensor d_activated = activation_like(dy, {dy.dim(0), ffn_size(saved)});
   down_.backward_input(ops, dy, d_activated);
   saved.d_up = activation_like(dy, saved.up.shape());
   ops.activation_backward(activation_, d_activated, saved.up, saved.d_up);
   d_activated = {};
+  if (!saved.activated) activate(ops, saved);
+  saved.up = {};
   Tensor dx = activation_like(dy, dy.shape());
   up_.backward_input(ops, saved.d_up, dx);
   saved.dy = std::move(dy);
@@ -56,9 +61,12 @@ void Mlp::backward_weight(Ops& ops, const Tensor& x, Saved& saved) const {
 }
 
 void Mlp::activate(Ops& ops, Saved& saved) const {
-  const int64_t ffn = is_gated(activation_) ? saved.up.dim(1) / 2 : saved.up.dim(1);
-  saved.activated = activation_like(saved.up, {saved.up.dim(0), ffn});
+  saved.activated = activation_like(saved.up, {saved.up.dim(0), ffn_size(saved)});
   ops.activation(activation_, saved.up, saved.activated);
+}
+
+int64_t Mlp::ffn_size(const Saved& saved) const {
+  return is_gated(activation_) ? saved.up.dim(1) / 2 : saved.up.dim(1);
 }
 
 }  // namespace model

@@ -31,10 +31,11 @@ class NormLayer {
                        const tensor::Tensor& stats) const;
 
  private:
+  const tensor::Tensor& bias_value() const;
+
   tensor::Norm norm_;
   parallel::Parameter* weight_ = nullptr;
   parallel::Parameter* bias_ = nullptr;  // null: none
-  const tensor::Tensor& bias_value() const;
 };
 
 }  // namespace model

@@ -20,7 +20,7 @@ double llama3_frequency(double frequency, const RopeScaling& s) {
   return frequency * (kept + (1 - kept) / s.factor);
 }
 
-/// The pair (as a fraction of rotary_dim / 2 pairs) that turns `rotations` times over the original context.
+/// Index, not rounded, of the pair that turns `rotations` times over the original context.
 double yarn_pair(double rotations, const ModelConfig& config) {
   const auto original = static_cast<double>(config.rope_scaling.original_seq_len);
   return static_cast<double>(config.rotary_dim()) * std::log(original / (rotations * 2 * std::numbers::pi)) /
@@ -74,7 +74,8 @@ std::vector<double> rope_frequencies(const ModelConfig& config) {
 
 double rope_attention_factor(const RopeScaling& scaling) {
   if (scaling.kind != RopeScaling::Kind::yarn) return 1;
-  return scaling.attention_factor > 0 ? scaling.attention_factor : 0.1 * std::log(scaling.factor) + 1;
+  if (scaling.attention_factor > 0) return scaling.attention_factor;
+  return scaling.factor > 1 ? 0.1 * std::log(scaling.factor) + 1 : 1;
 }
 
 Tensor make_rope_table(const ModelConfig& config, int64_t max_positions, Dtype dtype, tensor::Device& device) {

@@ -65,17 +65,14 @@ Tensor Stage::backward(Ops& ops, const MicroBatch& batch, Tensor d_hidden, Saved
   if (head_) {
     d_hidden = head_->backward_input(ops, saved.head);
     head_->backward_weight(ops, saved.head);
-    saved.head = {};
   }
   for (size_t i = blocks_.size(); i-- > 0;) {
     d_hidden = blocks_[i].backward_input(ops, std::move(d_hidden), batch, training_, saved.blocks[i]);
     blocks_[i].backward_weight(ops, saved.blocks[i]);
-    saved.blocks[i] = {};
   }
   if (embedding_) {
     embedding_->backward_input(ops, std::move(d_hidden), batch, training_, saved.embedding);
     embedding_->backward_weight(ops, batch, saved.embedding);
-    saved.embedding = {};
   }
   return d_hidden;
 }

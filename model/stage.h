@@ -44,6 +44,7 @@ class Stage {
   tensor::Tensor forward(tensor::Ops& ops, const MicroBatch& batch, tensor::Tensor hidden, Saved& saved) const;
   /// d_hidden from the next stage (absent on the last) -> d_hidden for the stage before (absent on the first).
   tensor::Tensor backward_input(tensor::Ops& ops, const MicroBatch& batch, tensor::Tensor d_hidden, Saved& saved) const;
+  /// The last use of saved: its tensors are freed, layer by layer.
   void backward_weight(tensor::Ops& ops, const MicroBatch& batch, Saved& saved) const;
   /// Both backward passes, layer by layer: what a layer saved is freed as soon as it is used.
   tensor::Tensor backward(tensor::Ops& ops, const MicroBatch& batch, tensor::Tensor d_hidden, Saved& saved) const;

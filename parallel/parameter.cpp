@@ -28,17 +28,23 @@ Tensor join(const std::vector<const Tensor*>& parts) {
   return Tensor::view_of(first.raw(), first.shape().with(0, rows), first.dtype(), first.device());
 }
 
+/// Elements drawn at a time: host memory stays small however large the parameter.
+constexpr int64_t kChunk = 1 << 18;
+
 template <class T>
-void store_as(const std::vector<double>& values, Tensor& to) {
-  std::vector<T> rounded(values.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    if constexpr (std::is_same_v<T, tensor::bfloat16>) {
-      rounded[i] = T(static_cast<float>(values[i]));
-    } else {
-      rounded[i] = static_cast<T>(values[i]);
-    }
+void initialize_as(const ParameterSpec& spec, uint64_t seed, Tensor& value) {
+  const int64_t numel = value.numel();
+  Tensor flat = value.reshaped({numel});
+  std::vector<double> drawn(static_cast<size_t>(std::min(numel, kChunk)));
+  std::vector<T> rounded(drawn.size());
+  for (int64_t begin = 0; begin < numel; begin += kChunk) {
+    const int64_t count = std::min(kChunk, numel - begin);
+    draw_initial_values(spec, seed, begin, drawn.data(), count);
+    std::transform(drawn.begin(), drawn.begin() + count, rounded.begin(),
+                   [](double x) { return T(static_cast<tensor::compute_t<T>>(x)); });
+    Tensor to = flat.rows(begin, begin + count);
+    value.device().copy_from_host(rounded.data(), to);
   }
-  to.device().copy_from_host(rounded.data(), to);
 }
 
 }  // namespace
@@ -96,22 +102,20 @@ void ParameterStore::allocate(Device& device, Dtype dtype) {
 }
 
 void ParameterStore::initialize(uint64_t seed) {
-  std::vector<double> values;
   for (const auto& parameter : parameters_) {
-    values.resize(static_cast<size_t>(parameter->spec().shape.numel()));
-    draw_initial_values(parameter->spec(), seed, 0, values.data(), std::ssize(values));
-    switch (parameter->value_.dtype()) {
+    Tensor& value = parameter->value_;
+    switch (value.dtype()) {
       case Dtype::fp32:
-        store_as<float>(values, parameter->value_);
+        initialize_as<float>(parameter->spec(), seed, value);
         break;
       case Dtype::bf16:
-        store_as<tensor::bfloat16>(values, parameter->value_);
+        initialize_as<tensor::bfloat16>(parameter->spec(), seed, value);
         break;
       case Dtype::fp64:
-        store_as<double>(values, parameter->value_);
+        initialize_as<double>(parameter->spec(), seed, value);
         break;
       default:
-        CHECK(false, "parameters are floating");
+        CHECK(false, "the parameter {} is of floating type", parameter->name());
     }
   }
 }

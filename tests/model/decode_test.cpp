@@ -1,0 +1,60 @@
+/// Generation with a key and value cache gives the logits of the whole sequence, however the prompt is cut.
+
+#include "tests/model/model_configs.h"
+#include "tests/model/test_model.h"
+
+namespace tests {
+
+using tensor::Dtype;
+
+namespace {
+
+/// Tokens [begin, end) of a batch of one sequence.
+model::HostBatch tokens_of(const model::HostBatch& batch, int64_t begin, int64_t end) {
+  const auto part = [&]<class T>(const std::vector<T>& whole) {
+    return std::vector<T>(whole.begin() + begin, whole.begin() + end);
+  };
+  return {.num_sequences = 1,
+          .tokens = part(batch.tokens),
+          .targets = part(batch.targets),
+          .positions = part(batch.positions),
+          .document_start = part(batch.document_start),
+          .token_index = part(batch.token_index)};
+}
+
+}  // namespace
+
+class Decode : public testing::TestWithParam<int64_t> {};
+
+TEST_P(Decode, GivesTheLogitsOfTheWholeSequence) {
+  for (const model::ModelConfig& config : {gpt2_config(), llama_config(), kitchen_sink_config()}) {
+    TestModel model(config, Dtype::fp64);
+    const model::HostBatch sequence = random_batch(config, 1, 1);
+    const model::MicroBatch whole = model.upload(sequence);
+    const tensor::Tensor expected = model.stage.logits(model.ops, whole);
+    model::KvCache cache(config, config.seq_len, Dtype::fp64, *model.backend.device);
+
+    for (int64_t begin = 0; begin < config.seq_len; begin += GetParam()) {
+      const int64_t end = std::min(config.seq_len, begin + GetParam());
+      const model::MicroBatch chunk = model.upload(tokens_of(sequence, begin, end));
+      const tensor::Tensor logits = model.stage.decode(model.ops, chunk, cache);
+
+      EXPECT_EQ(cache.length, end);
+      EXPECT_LE(relative_error(values_of(logits), values_of(expected.rows(end - 1, end))), 1e-13)
+          << "token " << end - 1;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(ChunkSizes, Decode, testing::Values(1, 3, 13));
+
+TEST(Decode, RefusesMoreTokensThanTheCacheHolds) {
+  const model::ModelConfig config = llama_config();
+  TestModel model(config, Dtype::fp32);
+  model::KvCache cache(config, 4, Dtype::fp32, *model.backend.device);
+  const model::MicroBatch prompt = model.upload(tokens_of(random_batch(config, 1, 1), 0, 5));
+
+  EXPECT_THROW(model.stage.decode(model.ops, prompt, cache), tensor::InternalError);
+}
+
+}  // namespace tests
