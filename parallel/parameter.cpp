@@ -157,7 +157,7 @@ void draw_initial_values(const ParameterSpec& spec, uint64_t seed, int64_t begin
   const uint64_t stream = tensor::hash_name(spec.name);
   const int64_t end = begin + count;
   // One draw gives elements 2i and 2i + 1.
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (count > 4096)
   for (int64_t pair = begin / 2; pair < (end + 1) / 2; ++pair) {
     const auto draw = tensor::Philox::draw(tensor::Philox::counter(static_cast<uint64_t>(pair), stream), key);
     const auto normals = tensor::to_normals(draw);
