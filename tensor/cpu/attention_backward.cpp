@@ -204,9 +204,8 @@ class BackwardTask {
   using C = compute_t<T>;
 
   static int64_t scratch_numel(const AttentionShape& shape) {
-    constexpr int64_t kLines = 16 * 64;  // what rounding every piece up to a cache line may take
-    return shape.group * (QueryHead<C>::scratch_numel(shape) + kLines) + KeyBlock<C>::scratch_numel(shape) +
-           ScoreGradients<C>::kScratchNumel + kLines;
+    return shape.group * QueryHead<C>::scratch_numel(shape) + KeyBlock<C>::scratch_numel(shape) +
+           ScoreGradients<C>::kScratchNumel;
   }
   BackwardTask(const BackwardCall& call, Carver<C> scratch)
       : call_(call), keys_(call.shape, scratch), scores_(call.shape.head_dim, scratch) {

@@ -37,14 +37,15 @@ struct AttentionShape {
 /// One head of one sequence inside [tokens, heads, head_dim].
 template <class T>
 struct HeadRows {
+  HeadRows() = default;
   HeadRows(const Tensor& x, int64_t first_token, int64_t head)
       : data(static_cast<T*>(x.raw()) + first_token * x.row_stride() + head * x.dim(2)),
         stride(x.row_stride()),
         dim(x.dim(2)) {}
   T* operator[](int64_t token) const { return data + token * stride; }
 
-  T* data;
-  int64_t stride, dim;
+  T* data = nullptr;
+  int64_t stride = 0, dim = 0;
 };
 
 /// to [padded_count, lanes_up(dim)] = factor * from [count, dim], zeros around.

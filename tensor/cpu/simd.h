@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 namespace tensor::cpu {
 
@@ -69,51 +70,49 @@ Vector<C> broadcast(C x) {
   return x - Vector<C>{};
 }
 
-/// Lane l of the result is lane `l xor distance`.
-template <class C>
-Vector<C> swap_lanes(Vector<C> x, int64_t distance) {
-  IntVector<C> from;
-#pragma GCC unroll 16
-  for (int64_t lane = 0; lane < kLanes<C>; ++lane) from[lane] = static_cast<LaneInt<C>>(lane ^ distance);
-  return __builtin_shuffle(x, from);
-}
-template <class C>
-C max_of_lanes(Vector<C> x) {
-#pragma GCC unroll 4
-  for (int64_t distance = kLanes<C> / 2; distance > 0; distance /= 2) {
-    const Vector<C> other = swap_lanes<C>(x, distance);
-    x = x > other ? x : other;
+/// A constant vector whose lane l is kLane(l).
+template <class C, auto kLane>
+IntVector<C> lane_constant() {
+  return []<int64_t... kIndex>(std::integer_sequence<int64_t, kIndex...>) {
+    return IntVector<C>{static_cast<LaneInt<C>>(kLane(kIndex))...};
   }
+  (std::make_integer_sequence<int64_t, kLanes<C>>());
+}
+
+/// Lane l of the result is lane `l xor kDistance`.
+template <class C, int64_t kDistance>
+Vector<C> swap_lanes(Vector<C> x) {
+  return __builtin_shuffle(x, lane_constant<C, [](int64_t lane) { return lane ^ kDistance; }>());
+}
+template <class C, int64_t kDistance = kLanes<C> / 2>
+C max_of_lanes(Vector<C> x) {
+  const Vector<C> other = swap_lanes<C, kDistance>(x);
+  x = x > other ? x : other;
+  if constexpr (kDistance > 1) return max_of_lanes<C, kDistance / 2>(x);
   return x[0];
 }
-template <class C>
+template <class C, int64_t kDistance = kLanes<C> / 2>
 C sum_of_lanes(Vector<C> x) {
-#pragma GCC unroll 4
-  for (int64_t distance = kLanes<C> / 2; distance > 0; distance /= 2) x += swap_lanes<C>(x, distance);
+  x += swap_lanes<C, kDistance>(x);
+  if constexpr (kDistance > 1) return sum_of_lanes<C, kDistance / 2>(x);
   return x[0];
 }
 
 /// Transposes a square by log2(lanes) perfect shuffles of its rows.
-template <class C>
+template <class C, int64_t kLeft = kLanes<C>>
 void transpose_square(Vector<C> (&rows)[kLanes<C>]) {
   constexpr int64_t kHalf = kLanes<C> / 2;
-  IntVector<C> low, high;
-#pragma GCC unroll 16
-  for (int64_t lane = 0; lane < kLanes<C>; ++lane) {
-    low[lane] = static_cast<LaneInt<C>>(lane / 2 + lane % 2 * kLanes<C>);
-    high[lane] = static_cast<LaneInt<C>>(kHalf + lane / 2 + lane % 2 * kLanes<C>);
-  }
-#pragma GCC unroll 4
-  for (int64_t left = kLanes<C>; left > 1; left /= 2) {
-    Vector<C> shuffled[kLanes<C>];
+  const auto low = lane_constant<C, [](int64_t lane) { return lane / 2 + lane % 2 * kLanes<C>; }>();
+  const auto high = lane_constant<C, [](int64_t lane) { return kHalf + lane / 2 + lane % 2 * kLanes<C>; }>();
+  Vector<C> shuffled[kLanes<C>];
 #pragma GCC unroll 8
-    for (int64_t i = 0; i < kHalf; ++i) {
-      shuffled[2 * i] = __builtin_shuffle(rows[i], rows[i + kHalf], low);
-      shuffled[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kHalf], high);
-    }
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < kLanes<C>; ++i) rows[i] = shuffled[i];
+  for (int64_t i = 0; i < kHalf; ++i) {
+    shuffled[2 * i] = __builtin_shuffle(rows[i], rows[i + kHalf], low);
+    shuffled[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kHalf], high);
   }
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kLanes<C>; ++i) rows[i] = shuffled[i];
+  if constexpr (kLeft > 2) transpose_square<C, kLeft / 2>(rows);
 }
 
 /// 2^x for x <= 0 (and a little above); results below 2^-126 become 0, NaN stays NaN. float: within 2 ulp.
