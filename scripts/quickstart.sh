@@ -13,7 +13,11 @@ step "2/5  Building build/release/trainer"
 scripts/build.sh release trainer
 step "3/5  Making the dataset: 31,102 verses of text, a token a byte"
 scripts/corpus.sh data_cache/bible.txt
-"$trainer" data build data_cache/bible.txt --output data_cache/bible --tokenizer bytes --documents lines
+if [ data_cache/bible.idx -nt data_cache/bible.txt ]; then
+  echo "data_cache/bible.bin and .idx are there"
+else
+  "$trainer" data build data_cache/bible.txt --output data_cache/bible --tokenizer bytes --documents lines --overwrite
+fi
 step "4/5  Training: $trainer configs/quickstart.toml $*"
 "$trainer" configs/quickstart.toml "$@"
 step "5/5  What it writes after \"In the beginning\""

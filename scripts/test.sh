@@ -6,12 +6,8 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh
 scripts/build.sh release
 
-# Two OpenMP threads a test, which give the core up when they wait, since tests run side by side. The rest lets
-# mpirun start as root, and more ranks than cores.
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} OMP_WAIT_POLICY=passive
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
-
+# The preset's environment gives each test two threads that do not spin while they wait, since tests run side by side,
+# and lets mpirun start as root, with more ranks than cores.
 log=build/test.log
 status=0
 ctest --preset release --parallel "$(nproc)" --no-tests=error "$@" </dev/null 2>&1 | tee "$log" || status=$?
