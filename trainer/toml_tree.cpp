@@ -84,8 +84,10 @@ std::string line_text(const std::string& text, int64_t line) {
   const SyntaxMessage message = take_apart(what);
   const bool is_twice = message.title.find("already exists") != std::string::npos;
   std::string reason = message.title;
-  while (!reason.empty() && (reason.back() == '.' || reason.back() == ' ' || reason.back() == ':')) reason.pop_back();
-  if (!message.remark.empty()) reason += (reason.empty() ? "" : ": ") + message.remark;
+  if (!message.remark.empty() && message.remark != "here") reason += ": " + message.remark;
+  if (reason == "the next token is not a boolean")  // toml11 3.x tries that last
+    reason = "the value is neither a number, nor true or false, nor text in quotes";
+  while (!reason.empty() && std::string(". :").find(reason.back()) != std::string::npos) reason.pop_back();
   throw tensor::ConfigError(fmt::format("{}:{}: not valid TOML: {}.\n    {}\n  Fix: {}", origin, message.line,
                                         printable(reason), line_text(text, message.line),
                                         is_twice ? "keep one of the two; every key and table is given once."

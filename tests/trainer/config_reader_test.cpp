@@ -223,6 +223,18 @@ TEST(ConfigFile, NamesAMissingFileAndASimilarOne) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(ConfigFile, IsRightInEveryExample) {
+  int num_configs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TRAINER_SOURCE_DIR "/configs")) {
+    const Config config = load_config(entry.path().string());
+    EXPECT_EQ(config.run.name, entry.path().stem().string());
+    const std::string written = to_toml(config);
+    EXPECT_EQ(to_toml(parse_config(written, entry.path().string())), written);
+    ++num_configs;
+  }
+  EXPECT_GE(num_configs, 3);
+}
+
 /// Whatever a file holds, reading it ends in a config or in one of our errors.
 TEST(ConfigFile, SurvivesRandomDamage) {
   uint64_t state = 1;
