@@ -1,3 +1,6 @@
+#include <cmath>
+
+#include "tensor/cpu/convert.h"
 #include "tensor/cpu/cpu_ops.h"
 #include "tensor/cpu/dispatch.h"
 #include "tensor/cpu/rows.h"
@@ -16,7 +19,8 @@ struct ValueAndSlope {
 
 template <class C>
 C sigmoid(C x) {
-  return 1 / (1 + math::exp(-x));
+  const C e = math::exp_of_nonpositive(-std::abs(x));  // never overflows
+  return (x < 0 ? e : 1) / (1 + e);
 }
 
 /// 0.5 x (1 + tanh(u)) = x * sigmoid(2u), u = sqrt(2 / pi) * (x + 0.044715 x^3).
@@ -75,26 +79,23 @@ void dispatch_activation(Activation kind, Body&& body) {
 
 template <class F, class T>
 void forward_row(const T* __restrict x, T* __restrict y, int64_t n) {
-  using C = compute_t<T>;
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(F::at(static_cast<C>(x[i])).value);
+  for (int64_t i = 0; i < n; ++i) store(y[i], F::at(load(x[i])).value);
 }
 
 template <class F, class T>
 void forward_gated_row(const T* __restrict gate, const T* __restrict up, T* __restrict y, int64_t n) {
-  using C = compute_t<T>;
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
-    y[i] = static_cast<T>(F::at(static_cast<C>(gate[i])).value * static_cast<C>(up[i]));
+    store(y[i], F::at(load(gate[i])).value * load(up[i]));
   }
 }
 
 template <class F, class T>
 void backward_row(const T* __restrict dy, const T* __restrict x, T* __restrict dx, int64_t n) {
-  using C = compute_t<T>;
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
-    dx[i] = static_cast<T>(static_cast<C>(dy[i]) * F::at(static_cast<C>(x[i])).slope);
+    store(dx[i], load(dy[i]) * F::at(load(x[i])).slope);
   }
 }
 
@@ -104,10 +105,10 @@ void backward_gated_row(const T* __restrict dy, const T* __restrict x, T* __rest
   using C = compute_t<T>;
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) {
-    const C g = static_cast<C>(dy[i]), up = static_cast<C>(x[n + i]);
-    const ValueAndSlope<C> gate = F::at(static_cast<C>(x[i]));
-    dx[i] = static_cast<T>(g * up * gate.slope);
-    dx[n + i] = static_cast<T>(g * gate.value);
+    const C g = load(dy[i]), up = load(x[n + i]);
+    const ValueAndSlope<C> gate = F::at(load(x[i]));
+    store(dx[i], g * up * gate.slope);
+    store(dx[n + i], g * gate.value);
   }
 }
 

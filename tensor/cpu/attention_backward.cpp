@@ -48,7 +48,7 @@ template <class C, class T>
 C dot(const T* a, const T* b, int64_t n) {
   C sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += static_cast<C>(a[i]) * static_cast<C>(b[i]);
+  for (int64_t i = 0; i < n; ++i) sum += load(a[i]) * load(b[i]);
   return sum;
 }
 
@@ -103,7 +103,7 @@ void unpack(const C* from, int64_t begin, int64_t count, C factor, const HeadRow
   for (int64_t i = 0; i < count; ++i, from += lanes_up<C>(to.dim)) {
     T* const row = to[begin + i];
 #pragma omp simd
-    for (int64_t c = 0; c < to.dim; ++c) row[c] = static_cast<T>(factor * from[c]);
+    for (int64_t c = 0; c < to.dim; ++c) store(row[c], factor * from[c]);
   }
 }
 
@@ -149,15 +149,15 @@ class ScoreGradients {
     for (int64_t i = 0; i < kTileRows; ++i) {
       const C lse = queries.lse[begin + row + i], delta = queries.delta[begin + row + i];
       for (int64_t key = first; key < end; key += kLanes<C>) {
-        Vector<C> probability = exp2_of_nonpositive(load(p + i * kBlockKeys + key) - lse);
-        Vector<C> gradient = probability * (load(ds + i * kBlockKeys + key) - delta);
+        Vector<C> probability = exp2_of_nonpositive(load_vector(p + i * kBlockKeys + key) - lse);
+        Vector<C> gradient = probability * (load_vector(ds + i * kBlockKeys + key) - delta);
         if (seen.needs_mask) {
           const IntVector<C> visible = visible_lanes(view, i, positions, key);
           probability = visible ? probability : Vector<C>{};
           gradient = visible ? gradient : Vector<C>{};
         }
-        store(p + i * kBlockKeys + key, probability);
-        store(ds + i * kBlockKeys + key, gradient);
+        store_vector(p + i * kBlockKeys + key, probability);
+        store_vector(ds + i * kBlockKeys + key, gradient);
       }
     }
     multiply_tile<C, Left::by_rows>({ds + seen.begin, kBlockKeys}, {keys.k + seen.begin * width_, width_},

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "tensor/cpu/convert.h"
 #include "tensor/cpu/tile_product.h"
 #include "tensor/tensor.h"
 
@@ -55,7 +56,7 @@ void pack(const HeadRows<const T>& from, int64_t begin, int64_t count, int64_t p
   for (int64_t i = 0; i < count; ++i, to += width) {
     const T* const row = from[begin + i];
 #pragma omp simd
-    for (int64_t c = 0; c < from.dim; ++c) to[c] = factor * static_cast<C>(row[c]);
+    for (int64_t c = 0; c < from.dim; ++c) to[c] = factor * load(row[c]);
     std::fill(to + from.dim, to + width, C{0});
   }
   std::fill(to, to + (padded_count - count) * width, C{0});
@@ -67,9 +68,9 @@ void transpose_block(const C* from, int64_t width, C* to) {
   for (int64_t key = 0; key < kBlockKeys; key += kLanes<C>) {
     for (int64_t c = 0; c < width; c += kLanes<C>) {
       Vector<C> square[kLanes<C>];
-      for (int64_t i = 0; i < kLanes<C>; ++i) square[i] = load(from + (key + i) * width + c);
+      for (int64_t i = 0; i < kLanes<C>; ++i) square[i] = load_vector(from + (key + i) * width + c);
       transpose_square<C>(square);
-      for (int64_t i = 0; i < kLanes<C>; ++i) store(to + (c + i) * kBlockKeys + key, square[i]);
+      for (int64_t i = 0; i < kLanes<C>; ++i) store_vector(to + (c + i) * kBlockKeys + key, square[i]);
     }
   }
 }

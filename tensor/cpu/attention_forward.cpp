@@ -82,7 +82,8 @@ struct TileSoftmax {
       const C shrink = exp2_of_nonpositive(broadcast(max[i] - highest[i]))[0];
       max[i] = highest[i];
       sum[i] *= shrink;
-      for (int64_t c = 0; c < width; c += kLanes<C>) store(o + i * width + c, load(o + i * width + c) * shrink);
+      for (int64_t c = 0; c < width; c += kLanes<C>)
+        store_vector(o + i * width + c, load_vector(o + i * width + c) * shrink);
     }
   }
 
@@ -92,8 +93,8 @@ struct TileSoftmax {
       const C reference = max[i] == -std::numeric_limits<C>::infinity() ? C{0} : max[i];  // nothing seen: all become 0
       Vector<C> total = sum[i];
       for (int64_t key = 0; key < count; key += kLanes<C>) {
-        const Vector<C> p = exp2_of_nonpositive(load(scores + key) - reference);
-        store(scores + key, p);
+        const Vector<C> p = exp2_of_nonpositive(load_vector(scores + key) - reference);
+        store_vector(scores + key, p);
         total += p;
       }
       sum[i] = total;
@@ -102,9 +103,9 @@ struct TileSoftmax {
 
  private:
   static C max_of(const C* scores, int64_t count) {
-    Vector<C> highest = load(scores);
+    Vector<C> highest = load_vector(scores);
     for (int64_t key = kLanes<C>; key < count; key += kLanes<C>) {
-      const Vector<C> score = load(scores + key);
+      const Vector<C> score = load_vector(scores + key);
       highest = score > highest ? score : highest;
     }
     return max_of_lanes<C>(highest);
@@ -117,7 +118,7 @@ void mask_scores(const QueryView<C>& queries, const KeyPositions<C>& keys, int64
   for (int64_t i = 0; i < kTileRows; ++i) {
     for (int64_t key = begin; key < end; key += kLanes<C>) {
       C* const at = scores + i * kBlockKeys + key;
-      store(at, visible_lanes(queries, i, keys, key) ? load(at) : unseen);
+      store_vector(at, visible_lanes(queries, i, keys, key) ? load_vector(at) : unseen);
     }
   }
 }
@@ -163,7 +164,8 @@ class QueryBlock {
       const bool saw_nothing = total == 0;
       const C inverse = saw_nothing ? C{0} : 1 / total;
       T* const to = o[begin + i];
-      for (int64_t c = 0; c < shape_.head_dim; ++c) to[c] = static_cast<T>(o_[i * width_ + c] * inverse);
+#pragma omp simd
+      for (int64_t c = 0; c < shape_.head_dim; ++c) store(to[c], o_[i * width_ + c] * inverse);
       lse[(begin + i) * lse_stride] =
           saw_nothing ? -std::numeric_limits<C>::infinity() : (max + std::log2(total)) * static_cast<C>(kLn2);
     }

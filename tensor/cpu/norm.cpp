@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor/cpu/convert.h"
 #include "tensor/cpu/cpu_ops.h"
 #include "tensor/cpu/dispatch.h"
 #include "tensor/cpu/rows.h"
@@ -22,13 +23,13 @@ RowStats<C> measure(const Norm& norm, const T* x, int64_t n) {
   C mean = 0;
   if (norm.kind == NormKind::layer_norm) {
 #pragma omp simd reduction(+ : mean)
-    for (int64_t i = 0; i < n; ++i) mean += static_cast<C>(x[i]);
+    for (int64_t i = 0; i < n; ++i) mean += load(x[i]);
     mean /= static_cast<C>(n);
   }
   C squares = 0;
 #pragma omp simd reduction(+ : squares)
   for (int64_t i = 0; i < n; ++i) {
-    const C deviation = static_cast<C>(x[i]) - mean;
+    const C deviation = load(x[i]) - mean;
     squares += deviation * deviation;
   }
   return {mean, 1 / std::sqrt(squares / static_cast<C>(n) + static_cast<C>(norm.eps))};
@@ -40,14 +41,14 @@ void apply(const RowStats<C>& stats, const T* x, const T* weight, const T* bias,
   if (bias) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
-      const C normal = (static_cast<C>(x[i]) - mean) * scale;
-      y[i] = static_cast<T>(normal * static_cast<C>(weight[i]) + static_cast<C>(bias[i]));
+      const C normal = (load(x[i]) - mean) * scale;
+      store(y[i], normal * load(weight[i]) + load(bias[i]));
     }
   } else {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
-      const C normal = (static_cast<C>(x[i]) - mean) * scale;
-      y[i] = static_cast<T>(normal * static_cast<C>(weight[i]));
+      const C normal = (load(x[i]) - mean) * scale;
+      store(y[i], normal * load(weight[i]));
     }
   }
 }
@@ -55,7 +56,7 @@ void apply(const RowStats<C>& stats, const T* x, const T* weight, const T* bias,
 template <class C, class T>
 void add_rows(const T* a, const T* b, T* sum, int64_t n) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<T>(static_cast<C>(a[i]) + static_cast<C>(b[i]));
+  for (int64_t i = 0; i < n; ++i) store(sum[i], load(a[i]) + load(b[i]));
 }
 
 template <class T>
@@ -99,22 +100,22 @@ void backward_row(const Norm& norm, const T* dy, const T* x, const T* weight, co
   C mean_g = 0, mean_gu = 0;
 #pragma omp simd reduction(+ : mean_g, mean_gu)
   for (int64_t i = 0; i < n; ++i) {
-    const C g = static_cast<C>(dy[i]) * static_cast<C>(weight[i]);
+    const C g = load(dy[i]) * load(weight[i]);
     mean_g += g;
-    mean_gu += g * ((static_cast<C>(x[i]) - mean) * scale);
+    mean_gu += g * ((load(x[i]) - mean) * scale);
   }
   mean_g = norm.kind == NormKind::layer_norm ? mean_g / static_cast<C>(n) : 0;
   mean_gu /= static_cast<C>(n);
   const auto gradient = [=](int64_t i) {
-    const C u = (static_cast<C>(x[i]) - mean) * scale;
-    return (static_cast<C>(dy[i]) * static_cast<C>(weight[i]) - mean_g - u * mean_gu) * scale;
+    const C u = (load(x[i]) - mean) * scale;
+    return (load(dy[i]) * load(weight[i]) - mean_g - u * mean_gu) * scale;
   };
   if (write == Write::overwrite) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) dx[i] = static_cast<T>(gradient(i));
+    for (int64_t i = 0; i < n; ++i) store(dx[i], gradient(i));
   } else {
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) dx[i] = static_cast<T>(static_cast<C>(dx[i]) + gradient(i));
+    for (int64_t i = 0; i < n; ++i) store(dx[i], load(dx[i]) + gradient(i));
   }
 }
 
@@ -133,23 +134,33 @@ void sum_block(const Rows<const T>& dy, const Rows<const T>& x, const Rows<const
     const C mean = stats[row][0], scale = stats[row][1];
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
-      const C g = static_cast<C>(dy_row[i]);
-      partial[i] += g * ((static_cast<C>(x_row[i]) - mean) * scale);
+      const C g = load(dy_row[i]);
+      partial[i] += g * ((load(x_row[i]) - mean) * scale);
       partial[n + i] += g;
     }
   }
 }
 
-/// gradient [dim] (+)= the blocks' partial sums, in block order.
+/// Adds all blocks [2, dim] to the first, in order. No blocks: zeros.
 template <class C>
-void join_blocks(const C* partials, int64_t num_blocks, int64_t dim, Tensor& gradient, Write write) {
+void join_blocks(C* partials, int64_t num_blocks, int64_t dim) {
+  if (num_blocks == 0) std::fill(partials, partials + 2 * dim, C{0});
+  for (int64_t block = 1; block < num_blocks; ++block) {
+    const C* const addend = partials + block * 2 * dim;
+#pragma omp simd
+    for (int64_t i = 0; i < 2 * dim; ++i) partials[i] += addend[i];
+  }
+}
+
+template <class C>
+void write_gradient(const C* sum, Tensor& gradient, Write write) {
   if (!gradient) return;
   dispatch(gradient.dtype(), [&]<class G>() {
+    using Computed = compute_t<G>;
     G* const out = gradient.data<G>();
-    for (int64_t i = 0; i < dim; ++i) {
-      C sum = write == Write::accumulate ? static_cast<C>(static_cast<compute_t<G>>(out[i])) : C{0};
-      for (int64_t block = 0; block < num_blocks; ++block) sum += partials[block * 2 * dim + i];
-      out[i] = static_cast<G>(static_cast<compute_t<G>>(sum));
+    for (int64_t i = 0; i < gradient.numel(); ++i) {
+      const Computed before = write == Write::accumulate ? load(out[i]) : Computed{0};
+      store(out[i], before + static_cast<Computed>(sum[i]));
     }
   });
 }
@@ -190,15 +201,17 @@ void CpuOps::norm_backward_weight(const Norm&, const Tensor& dy, const Tensor& x
     const Rows<const C> stats_rows(stats);
     const int64_t num_rows = x_rows.count(), dim = x_rows.dim();
     const int64_t num_blocks = (num_rows + kRowsPerBlock - 1) / kRowsPerBlock;
-    Tensor partials = device().allocate({num_blocks, 2, dim}, dtype_of<C>, MemoryCategory::workspace);
+    Tensor partials =
+        device().allocate({std::max<int64_t>(1, num_blocks), 2, dim}, dtype_of<C>, MemoryCategory::workspace);
     C* const sums = partials.data<C>();
 #pragma omp parallel for schedule(static)
     for (int64_t block = 0; block < num_blocks; ++block) {
       const int64_t begin = block * kRowsPerBlock, end = std::min(begin + kRowsPerBlock, num_rows);
       sum_block<C, T>(dy_rows, x_rows, stats_rows, begin, end, sums + block * 2 * dim);
     }
-    join_blocks(sums, num_blocks, dim, dweight, write);
-    join_blocks(sums + dim, num_blocks, dim, dbias, write);
+    join_blocks(sums, num_blocks, dim);
+    write_gradient(sums, dweight, write);
+    write_gradient(sums + dim, dbias, write);
   });
 }
 

@@ -1,3 +1,4 @@
+#include "tensor/cpu/convert.h"
 #include "tensor/cpu/cpu_ops.h"
 #include "tensor/cpu/dispatch.h"
 #include "tensor/cpu/threads.h"
@@ -12,9 +13,9 @@ void rotate(T* x, const compute_t<T>* cosine, const compute_t<T>* sine, compute_
 #pragma omp simd
   for (int64_t i = 0; i < half; ++i) {
     const C c = cosine[i], s = direction * sine[i];
-    const C first = static_cast<C>(x[i]), second = static_cast<C>(x[i + half]);
-    x[i] = static_cast<T>(first * c - second * s);
-    x[i + half] = static_cast<T>(second * c + first * s);
+    const C first = load(x[i]), second = load(x[i + half]);
+    store(x[i], first * c - second * s);
+    store(x[i + half], second * c + first * s);
   }
 }
 

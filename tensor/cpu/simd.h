@@ -58,11 +58,11 @@ constexpr int64_t lanes_down(int64_t n) {
 }
 
 template <class C>
-Vector<C> load(const C* from) {
+Vector<C> load_vector(const C* from) {
   return *reinterpret_cast<const typename VectorTypes<C>::Memory*>(from);
 }
 template <class C>
-void store(C* to, Vector<C> x) {
+void store_vector(C* to, Vector<C> x) {
   *reinterpret_cast<typename VectorTypes<C>::Memory*>(to) = x;
 }
 template <class C>

@@ -31,13 +31,13 @@ template <class C, int kVectors, Left kLeft>
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) {
-      sum[i][j] = write == Write::accumulate ? load(c.data + i * c.stride + j * kLanes<C>) : Vector<C>{};
+      sum[i][j] = write == Write::accumulate ? load_vector(c.data + i * c.stride + j * kLanes<C>) : Vector<C>{};
     }
   }
   for (int64_t p = 0; p < k; ++p) {
     Vector<C> right[kVectors];
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) right[j] = load(b.data + p * b.stride + j * kLanes<C>);
+    for (int j = 0; j < kVectors; ++j) right[j] = load_vector(b.data + p * b.stride + j * kLanes<C>);
 #pragma GCC unroll 8
     for (int i = 0; i < kTileRows; ++i) {
       const C left = a.data[kLeft == Left::by_rows ? i * a.stride + p : p * a.stride + i];
@@ -48,7 +48,7 @@ template <class C, int kVectors, Left kLeft>
 #pragma GCC unroll 8
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) store(c.data + i * c.stride + j * kLanes<C>, sum[i][j]);
+    for (int j = 0; j < kVectors; ++j) store_vector(c.data + i * c.stride + j * kLanes<C>, sum[i][j]);
   }
 }
 
