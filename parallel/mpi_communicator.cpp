@@ -21,6 +21,7 @@ struct Buffer {
   Dtype dtype = Dtype::fp32;
 
   explicit Buffer(const Tensor& x) : data(static_cast<std::byte*>(x.raw())), count(x.numel()), dtype(x.dtype()) {
+    CHECK(static_cast<bool>(x), "there is a tensor to move");
     CHECK(x.is_contiguous(), "the rows of {} lie together", x.shape().str());
     CHECK(x.device().kind() == tensor::DeviceKind::cpu, "MPI moves host memory, not that of {}", x.device().describe());
   }
