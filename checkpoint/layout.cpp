@@ -14,30 +14,35 @@ constexpr hsize_t kAlignFromBytes = 1 << 16;  // larger tensors start on a page
 constexpr hsize_t kAlignment = 1 << 12;
 constexpr hsize_t kMetadataBlockBytes = 1 << 16;  // metadata lies together, not between tensors
 
+/// Creation properties of a class of objects, without time stamps: equal states give equal files.
+Handle without_times(hid_t property_class) {
+  Handle properties(H5Pcreate(property_class), H5Pclose);
+  return H5Pset_obj_track_times(properties.id(), false) >= 0 ? std::move(properties) : Handle();
+}
+
 Handle create_file(const TemporaryFile& file) {
   const Handle access = hdf5::file_access();
-  if (!access || H5Pset_alignment(access.id(), kAlignFromBytes, kAlignment) < 0 ||
+  const Handle creation = without_times(H5P_FILE_CREATE);  // of the root group
+  if (!access || !creation || H5Pset_alignment(access.id(), kAlignFromBytes, kAlignment) < 0 ||
       H5Pset_meta_block_size(access.id(), kMetadataBlockBytes) < 0) {
     return {};
   }
   // the file is ours already, by O_EXCL
-  return Handle(H5Fcreate(file.temporary_path().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.id()), H5Fclose);
+  return Handle(H5Fcreate(file.temporary_path().c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), H5Fclose);
 }
 
-/// Contiguous, space allocated at once, left unwritten; no time stamps, so that equal states give equal files.
+/// Contiguous, space allocated at once, left unwritten.
 Handle dataset_creation() {
-  Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  Handle properties = without_times(H5P_DATASET_CREATE);
   const hid_t id = properties.id();
   const bool is_ok = H5Pset_layout(id, H5D_CONTIGUOUS) >= 0 && H5Pset_alloc_time(id, H5D_ALLOC_TIME_EARLY) >= 0 &&
-                     H5Pset_fill_time(id, H5D_FILL_TIME_NEVER) >= 0 && H5Pset_obj_track_times(id, false) >= 0;
+                     H5Pset_fill_time(id, H5D_FILL_TIME_NEVER) >= 0;
   return is_ok ? std::move(properties) : Handle();
 }
 
 Handle link_creation() {
   Handle properties(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  const bool is_ok = H5Pset_create_intermediate_group(properties.id(), 1) >= 0 &&
-                     H5Pset_char_encoding(properties.id(), H5T_CSET_UTF8) >= 0;
-  return is_ok ? std::move(properties) : Handle();
+  return H5Pset_char_encoding(properties.id(), H5T_CSET_UTF8) >= 0 ? std::move(properties) : Handle();
 }
 
 Handle scalar() { return Handle(H5Screate(H5S_SCALAR), H5Sclose); }
@@ -49,8 +54,9 @@ Layout::Layout(const TemporaryFile& file) : temporary_(file) {
   file_ = create_file(file);
   require(static_cast<bool>(file_), "the new checkpoint");
   dataset_creation_ = dataset_creation();
+  group_creation_ = without_times(H5P_GROUP_CREATE);
   link_creation_ = link_creation();
-  require(dataset_creation_ && link_creation_, "the new checkpoint");
+  require(dataset_creation_ && group_creation_ && link_creation_, "the new checkpoint");
 }
 
 void Layout::require(bool is_ok, const std::string& what) const {
@@ -87,11 +93,23 @@ int64_t Layout::add_config_text(const std::string& text) const {
 
 void Layout::close() {
   dataset_creation_.close();
+  group_creation_.close();
   link_creation_.close();
   require(file_.close(), "the new checkpoint");
 }
 
+void Layout::add_groups_above(const std::string& name) const {
+  for (size_t slash = name.find('/'); slash != std::string::npos; slash = name.find('/', slash + 1)) {
+    const std::string group = name.substr(0, slash);
+    if (H5Lexists(file_.id(), group.c_str(), H5P_DEFAULT) > 0) continue;
+    const Handle created(H5Gcreate2(file_.id(), group.c_str(), link_creation_.id(), group_creation_.id(), H5P_DEFAULT),
+                         H5Gclose);
+    require(static_cast<bool>(created), "\"" + group + "\"");
+  }
+}
+
 Handle Layout::add_dataset(const std::string& name, const Handle& type, const Handle& space) const {
+  add_groups_above(name);
   Handle dataset(H5Dcreate2(file_.id(), name.c_str(), type.id(), space.id(), link_creation_.id(),
                             dataset_creation_.id(), H5P_DEFAULT),
                  H5Dclose);

@@ -22,6 +22,7 @@ class Layout {
 
  private:
   void require(bool is_ok, const std::string& what) const;
+  void add_groups_above(const std::string& name) const;
   hdf5::Handle add_dataset(const std::string& name, const hdf5::Handle& type, const hdf5::Handle& space) const;
   int64_t offset_of(const hdf5::Handle& dataset) const;
   void add_attribute(hid_t object, const char* name, const hdf5::Handle& type, const void* value) const;
@@ -32,6 +33,7 @@ class Layout {
   const TemporaryFile& temporary_;
   hdf5::Handle file_;
   hdf5::Handle dataset_creation_;
+  hdf5::Handle group_creation_;
   hdf5::Handle link_creation_;
 };
 

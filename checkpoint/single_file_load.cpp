@@ -15,7 +15,7 @@ namespace checkpoint {
 namespace {
 
 void load_tensor(const InputFile& file, const StoredTensor& stored, tensor::Tensor& tensor) {
-  const bool is_in_place = tensor.device().kind() == tensor::DeviceKind::cpu;
+  const bool is_in_place = tensor.device().kind() == tensor::DeviceKind::cpu || tensor.bytes() == 0;
   std::vector<std::byte> staging(is_in_place ? 0 : static_cast<size_t>(tensor.bytes()));
   void* host = is_in_place ? tensor.raw() : staging.data();
 

@@ -21,7 +21,7 @@ constexpr int64_t kMetadataBytesPerTensor = 8 << 10;
 class HostBytes {
  public:
   explicit HostBytes(const tensor::Tensor& tensor) : data_(tensor.raw()) {
-    if (tensor.device().kind() == tensor::DeviceKind::cpu) return;
+    if (tensor.device().kind() == tensor::DeviceKind::cpu || tensor.bytes() == 0) return;
     copy_.resize(static_cast<size_t>(tensor.bytes()));
     tensor.device().copy_to_host(tensor, copy_.data());
     data_ = copy_.data();

