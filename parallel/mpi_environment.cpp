@@ -14,7 +14,7 @@ namespace parallel {
 namespace {
 
 /// How long ranks other than 0 leave the word to rank 0.
-constexpr std::chrono::milliseconds kPatience{1000};
+constexpr std::chrono::milliseconds kPatience{2000};
 
 std::string host_name() {
   char name[MPI_MAX_PROCESSOR_NAME];
