@@ -3,13 +3,13 @@
 # Arguments go to `trainer train`, as in: scripts/quickstart.sh --set train.steps=100
 set -euo pipefail
 cd "$(dirname "$0")/.."
-trainer=build/release/trainer
+trainer=build/release/bin/trainer
 
 step() { printf '\n== %s\n' "$1"; }
 
 step "1/5  Installing what is missing"
 scripts/setup.sh
-step "2/5  Building build/release/trainer"
+step "2/5  Building build/release/bin/trainer"
 scripts/build.sh release trainer
 step "3/5  Making the dataset: 31,102 verses of text, a token a byte"
 scripts/corpus.sh data_cache/bible.txt

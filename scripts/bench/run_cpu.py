@@ -20,7 +20,7 @@ import tempfile
 import quiet
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-BUILD = os.path.join(ROOT, "build", "release")
+BIN = os.path.join(ROOT, "build", "release", "bin")
 OPENBLAS_OPENMP = "/usr/lib/x86_64-linux-gnu/openblas-openmp"
 VOCAB_SIZE = 50304  # GPT-2's 50257, rounded up to a multiple of 128
 TORCH_VARIANTS = ("plain", "tuned", "compile")
@@ -132,7 +132,7 @@ def run_ours(args, row, threads):
         config = os.path.join(folder, "bench.toml")
         with open(config, "w", encoding="utf-8") as file:
             file.write(CONFIG.format(row=row, folder=folder, vocab_size=VOCAB_SIZE, steps=steps))
-        finished = quiet.run([os.path.join(BUILD, "trainer"), config], clean_environment(), threads, args)
+        finished = quiet.run([os.path.join(BIN, "trainer"), config], clean_environment(), threads, args)
         with open(os.path.join(folder, "run", "metrics.jsonl"), encoding="utf-8") as file:
             metrics = [json.loads(line) for line in file]
     steps_only = [m for m in metrics if "step_ms" in m]
@@ -141,7 +141,7 @@ def run_ours(args, row, threads):
 
 
 def run_bound(args, row, threads):
-    command = [os.path.join(BUILD, "scripts", "bench", "sgemm_bound")]
+    command = [os.path.join(BIN, "sgemm_bound")]
     command += [str(x) for x in (row.num_layers, row.hidden_size, row.seq_len, row.batch_size, VOCAB_SIZE)]
     finished = quiet.run(command, clean_environment() | {"OMP_NUM_THREADS": str(threads)}, threads, args)
     details = json.loads(finished.stdout)
