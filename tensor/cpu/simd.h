@@ -115,8 +115,10 @@ void transpose_square(Vector<C> (&rows)[kLanes<C>]) {
   if constexpr (kLeft > 2) transpose_square<C, kLeft / 2>(rows);
 }
 
-/// 2^x for x <= 0 (and a little above); results below 2^-126 become 0, NaN stays NaN. float: within 2 ulp.
+/// 2^x for x <= 0 (and up to 127); results below 2^-126 become 0, NaN stays NaN. float: within 2 ulp. Above, any
+/// number.
 inline Vector<float> exp2_of_nonpositive(Vector<float> x) {
+  typedef uint32_t Bits __attribute__((vector_size(kVectorBytes)));
   constexpr float kRound = 0x1.8p23f;  // adding it rounds to an integer, which then stands in the low mantissa bits
   const Vector<float> lowest = broadcast(-127.0f);
   x = lowest > x ? lowest : x;
@@ -129,7 +131,7 @@ inline Vector<float> exp2_of_nonpositive(Vector<float> x) {
   p = p * f + 0x1.ebfbep-3f;
   p = p * f + 0x1.62e43p-1f;
   p = p * f + 1.0f;
-  const IntVector<float> exponent = (reinterpret_cast<IntVector<float>>(shifted) << 23) + (127 << 23);
+  const Bits exponent = (reinterpret_cast<Bits>(shifted) << 23) + (127u << 23);
   return p * reinterpret_cast<Vector<float>>(exponent);  // an exponent of -127 is the number 0
 }
 inline Vector<double> exp2_of_nonpositive(Vector<double> x) {
