@@ -1,0 +1,139 @@
+#include "trainer/commands.h"
+
+#include <cstdio>
+
+#include "data/tokenizer.h"
+#include "trainer/generate.h"
+#include "trainer/progress_format.h"
+#include "trainer/session.h"
+#include "trainer/training_run.h"
+
+namespace trainer {
+
+using tensor::ExitCode;
+
+namespace {
+
+/// The newest checkpoint of the config's run, or the one that checkpoint.resume names. A run that trained nothing has
+/// nothing to show.
+checkpoint::Resumed load_trained(const Config& config, Learner& learner) {
+  std::vector<checkpoint::NamedTensor> state = learner.state();
+  std::optional<checkpoint::Resumed> resumed = resume(config, learner, state);
+  if (!resumed) {
+    throw tensor::CheckpointError(
+        fmt::format("There is no checkpoint in {}.\n  Fix: train first (trainer CONFIG), or name one by "
+                    "--set checkpoint.resume=PATH.",
+                    config.checkpoint.dir));
+  }
+  for (const std::string& warning : resumed->warnings) fmt::print(stderr, "warning: {}\n", warning);
+  return std::move(*resumed);
+}
+
+/// A live line on a terminal; silent elsewhere.
+class BuildReport {
+ public:
+  void show(const data::BuildProgress& progress) {
+    const double share = progress.total_bytes ? 100.0 * static_cast<double>(progress.bytes_read) /
+                                                    static_cast<double>(progress.total_bytes)
+                                              : 100.0;
+    log_.show_live(fmt::format("{:3.0f} %  {} documents, {} tokens", share,
+                               format_count(static_cast<double>(progress.num_documents)),
+                               format_count(static_cast<double>(progress.num_tokens))));
+  }
+  void finish() { log_.show_live(""); }
+
+ private:
+  Log log_{LogOptions{.file = {}, .console = stderr, .speaker = {}}};
+};
+
+}  // namespace
+
+ExitCode run(const TrainCommand& command, const parallel::MpiEnvironment& mpi) {
+  Session session = open_session(command.run, mpi);
+  TrainingRun training({session.config, session.backend});
+  return training.run();
+}
+
+ExitCode run(const EvalCommand& command, const parallel::MpiEnvironment& mpi) {
+  Session session = open_session(command.run, mpi);
+  const Config& config = session.config;
+  const Evaluator evaluator(config, data::Dataset::open_valid(config.data, dataset_options(config)));
+  if (evaluator.num_samples() == 0) {
+    throw tensor::DataError(
+        "The config keeps no data for evaluation.\n  Fix: name files in data.valid, or set data.valid_fraction.");
+  }
+  Learner learner(config, session.backend);
+  const checkpoint::Resumed resumed = load_trained(config, learner);
+  const LossSum loss = evaluator.run(learner);
+  fmt::print("step {}: {} over {} tokens of {} samples\n", resumed.info.progress.step, evaluator.describe(loss),
+             loss.num_targets, evaluator.num_samples());
+  return ExitCode::finished;
+}
+
+ExitCode run(const SampleCommand& command, const parallel::MpiEnvironment& mpi) {
+  Session session = open_session(command.run, mpi);
+  const Config& config = session.config;
+  if (config.data.tokenizer.empty()) {
+    throw tensor::ConfigError(
+        "data.tokenizer is not set, so text cannot become tokens.\n  Fix: set it to \"bytes\" or the path of the "
+        "tokenizer.json that the data was built with.");
+  }
+  const auto tokenizer = data::load_tokenizer(config.data.tokenizer);
+  const std::vector<int32_t> prompt = tokenizer->encode(command.prompt);
+  if (prompt.empty())
+    throw tensor::ConfigError("--prompt is empty.\n  Fix: give at least one character to go on from.");
+  if (tokenizer->vocab_size() > config.model.vocab_size) {
+    throw tensor::ConfigError(
+        fmt::format("data.tokenizer = \"{}\" has {} tokens, but model.vocab_size = {}.\n  Fix: use the tokenizer that "
+                    "the model was "
+                    "trained with.",
+                    config.data.tokenizer, tokenizer->vocab_size(), config.model.vocab_size));
+  }
+  Learner learner(config, session.backend);
+  load_trained(config, learner);
+
+  fmt::print("{}", command.prompt);
+  Generator generator(config.model, learner.stage(), learner.ops(), config.precision.compute);
+  generator.run(prompt, command.num_tokens, command.sampling, [&](int32_t id) {
+    if (id < tokenizer->vocab_size()) fmt::print("{}", tokenizer->decode(std::span(&id, 1)));
+    std::fflush(stdout);
+  });
+  fmt::print("\n");
+  return ExitCode::finished;
+}
+
+ExitCode run(const DataBuildCommand& command) {
+  BuildReport report;
+  data::BuildOptions options = command.options;
+  options.progress = [&](const data::BuildProgress& progress) { report.show(progress); };
+  const data::BuildResult result = data::build(options);
+  report.finish();
+  for (const std::string& path : result.written) fmt::print("wrote {}\n", path);
+  fmt::print("{} documents, {} tokens, vocabulary of {}\n", result.num_documents, result.num_tokens, result.vocab_size);
+  if (result.num_valid_documents > 0) {
+    fmt::print("of these {} documents, {} tokens for validation\n", result.num_valid_documents,
+               result.num_valid_tokens);
+  }
+  if (result.num_empty_documents > 0) fmt::print("{} empty documents left out\n", result.num_empty_documents);
+  if (result.num_repaired_documents > 0) {
+    fmt::print("{} documents held bytes that are not UTF-8; these became U+FFFD\n", result.num_repaired_documents);
+  }
+  return ExitCode::finished;
+}
+
+ExitCode run(const DataInspectCommand& command) {
+  const auto tokenizer = command.tokenizer.empty() ? nullptr : data::load_tokenizer(command.tokenizer);
+  data::TokenFileOptions options;
+  options.vocab_size = command.vocab_size;
+  for (const std::string& path : command.paths) {
+    fmt::print("{}\n", data::to_text(data::inspect(path, options, tokenizer.get())));
+  }
+  return ExitCode::finished;
+}
+
+ExitCode run(const ShowText& command) {
+  fmt::print("{}", command.text);
+  return ExitCode::finished;
+}
+
+}  // namespace trainer

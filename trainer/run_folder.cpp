@@ -1,0 +1,35 @@
+#include "trainer/run_folder.h"
+
+#include <filesystem>
+
+#include "checkpoint/file.h"
+#include "trainer/config_reader.h"
+
+namespace trainer {
+
+namespace {
+
+void create_folder(const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (!error) return;
+  throw tensor::StorageError(
+      fmt::format("The folder {} cannot be created: {}.\n  The run keeps its log, metrics and checkpoints there.\n"
+                  "  Fix: set run.dir to a folder that this user may write to.",
+                  dir, error.message()));
+}
+
+}  // namespace
+
+RunFolder prepare_run_folder(const Config& config) {
+  const RunFolder folder{config.run.dir};
+  create_folder(folder.dir);
+  create_folder(config.checkpoint.dir);
+  const std::string text = to_toml(config);
+  checkpoint::TemporaryFile file(folder.config_file());
+  file.write_at(0, text.data(), std::ssize(text));
+  file.publish();
+  return folder;
+}
+
+}  // namespace trainer

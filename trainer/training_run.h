@@ -1,0 +1,79 @@
+#pragma once
+/// One run from its start or its newest checkpoint to its last step.
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "checkpoint/directory.h"
+#include "data/loader.h"
+#include "trainer/evaluator.h"
+#include "trainer/learner.h"
+#include "trainer/log.h"
+#include "trainer/lr_schedule.h"
+#include "trainer/metrics.h"
+#include "trainer/progress.h"
+#include "trainer/stop_request.h"
+
+namespace trainer {
+
+/// What a run stands on. Borrowed.
+struct Workbench {
+  const Config& config;
+  tensor::Backend& backend;
+};
+
+data::DatasetOptions dataset_options(const Config& config);
+
+/// Fills `state` as checkpoint.resume says, and nothing where a new run starts. ConfigError where that would mix two
+/// runs; CheckpointError where what there is cannot be used.
+std::optional<checkpoint::Resumed> resume(const Config& config, Learner& learner,
+                                          std::vector<checkpoint::NamedTensor>& state);
+
+class TrainingRun {
+ public:
+  /// Opens the data, builds the model and loads the checkpoint that checkpoint.resume asks for. Writes nothing: all
+  /// that can be wrong with a run's inputs is found here.
+  explicit TrainingRun(const Workbench& bench);
+
+  /// Trains to the last step, or until a signal asks to stop.
+  tensor::ExitCode run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void start();  // creates the run's folder: from here on files are written
+  StepMetrics train_step();
+  bool evaluation_is_due() const;
+  bool save_is_due() const;
+  void evaluate(StepMetrics& metrics);
+  void save();
+  void finish();
+  tensor::ExitCode stop(int signal);
+
+  bool is_finished() const { return progress_.step >= config_.train.steps; }
+  checkpoint::RunInfo run_info() const;
+
+  const Config& config_;
+  tensor::Backend& backend_;
+  data::Dataset dataset_;
+  Evaluator evaluator_;
+  Learner learner_;
+  LrSchedule lr_schedule_;
+  checkpoint::Progress progress_;
+  std::optional<checkpoint::Resumed> resumed_;
+  std::vector<checkpoint::NamedTensor> state_;
+  double flops_per_token_;
+  double peak_flops_;
+
+  // Exist from start() on.
+  std::optional<Log> log_;
+  std::optional<MetricsWriter> metrics_;
+  std::optional<ProgressReport> report_;
+  std::optional<data::Loader> loader_;
+  StopRequest stop_request_;
+  Clock::time_point last_save_time_;
+  int64_t last_saved_step_ = 0;
+};
+
+}  // namespace trainer
