@@ -140,8 +140,8 @@ void visit_keys(KeyVisitor& keys, LrScheduleConfig& schedule) {
 
 void visit_keys(KeyVisitor& keys, data::DataConfig& data) {
   using data::FileAccess;
-  keys.sources({"train", "the token files to train on"}, data.train);
-  keys.paths({"valid", "the token files of the fixed evaluation set"}, data.valid);
+  keys.sources({"train", "the list of token files to train on"}, data.train);
+  keys.paths({"valid", "the list of token files of the fixed evaluation set"}, data.valid);
   keys.real({"valid_fraction", "the share of each train file's end kept for evaluation"}, data.valid_fraction,
             kBelowOne);
   keys.boolean({"document_mask", "attention inside a document only"}, data.document_mask);

@@ -1,5 +1,7 @@
 #include "trainer/key_suggestions.h"
 
+#include <algorithm>
+
 #include "trainer/config_keys.h"
 #include "trainer/nearest.h"
 #include "trainer/printable.h"
@@ -35,7 +37,9 @@ std::string elsewhere(const std::string& key) {
   std::vector<std::string> names;
   const std::vector<std::string> paths = all_key_paths();
   for (const std::string& path : paths) names.push_back(last_part(path));
-  const std::string found = nearest(key, names);
+  constexpr size_t kShortest = 3;  // anything is near to a shorter word
+  const bool is_exact = std::find(names.begin(), names.end(), key) != names.end();
+  const std::string found = is_exact || key.size() >= kShortest ? nearest(key, names) : "";
   for (size_t i = 0; i < paths.size(); ++i)
     if (!found.empty() && names[i] == found) return paths[i];
   return "";

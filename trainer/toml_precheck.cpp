@@ -51,8 +51,8 @@ void check_bytes(const std::string& text, const std::string& origin) {
     }
     if (i - line_begin > kMaxConfigLine) {
       refuse(origin, line,
-             fmt::format("the line is longer than {} bytes.\n  Fix: give the path of a config (.toml); write a long list "
-                         "over several lines.",
+             fmt::format("the line is longer than {} bytes.\n"
+                         "  Fix: give the path of a config (.toml); write a long list over several lines.",
                          kMaxConfigLine));
     }
   }

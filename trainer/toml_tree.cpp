@@ -82,7 +82,8 @@ std::string line_text(const std::string& text, int64_t line) {
 
 [[noreturn]] void refuse_syntax(const std::string& text, const std::string& origin, const std::string& what) {
   const SyntaxMessage message = take_apart(what);
-  const bool is_twice = message.title.find("already exists") != std::string::npos;
+  const std::string all = message.title + message.remark;
+  const bool is_twice = all.find("already") != std::string::npos || all.find("duplicate") != std::string::npos;
   std::string reason = message.title;
   if (!message.remark.empty() && message.remark != "here") reason += ": " + message.remark;
   if (reason == "the next token is not a boolean")  // toml11 3.x tries that last
