@@ -1,6 +1,7 @@
 #pragma once
 /// The tokens of one micro-batch on the device, with what travels along: positions, visibility, targets.
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -26,7 +27,9 @@ struct MicroBatch {
   tensor::Tensor token_index;                                ///< int64 [tokens]
 
   int64_t num_tokens() const { return tokens.dim(0); }
-  tensor::AttentionMask mask() const { return {num_sequences, positions, first_visible, positions}; }
+  tensor::AttentionMask mask() const {  // an empty batch is one empty sequence: the mask divides rows by sequences
+    return {std::max<int64_t>(1, num_sequences), positions, first_visible, positions};
+  }
 };
 
 /// Position of the first token that a query at `position` sees. sliding_window 0: no window.

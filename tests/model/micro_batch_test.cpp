@@ -61,6 +61,29 @@ TEST_P(MicroBatches, OfAnySizeGiveTheSameLossAndGradients) {
 
 INSTANTIATE_TEST_SUITE_P(Sequences, MicroBatches, testing::Values(1, 2, 3));
 
+TEST(MicroBatch, LargerThanAChunkOfTheHeadGivesTheSame) {
+  const model::ModelConfig config = llama_config();
+  const model::HostBatch batch = random_batch(config, 84, 1);  // 1092 tokens: three chunks of at most 512
+  TestModel whole(config, Dtype::fp64), parts(config, Dtype::fp64);
+
+  const double loss = whole.run_step({batch});
+  const double loss_of_parts = parts.run_step(split(batch, 28));
+
+  EXPECT_NEAR(loss_of_parts, loss, 1e-13 * loss);
+  EXPECT_EQ(whole.stage.evaluate(whole.ops, whole.upload(batch)), loss);
+  const WorstGradient worst = worst_gradient(parts.gradients(), whole.gradients());
+  EXPECT_LE(worst.error, 1e-13) << worst.name;
+}
+
+TEST(MicroBatch, OfNoSequencesAddsNothing) {
+  const model::ModelConfig config = with_dropout(kitchen_sink_config());
+  const model::HostBatch batch = random_batch(config, 2, 1), empty = random_batch(config, 0, 1);
+  TestModel with_empty(config, Dtype::fp32), without(config, Dtype::fp32);
+
+  EXPECT_EQ(with_empty.run_step({empty, batch, empty}), without.run_step({batch}));
+  EXPECT_EQ(with_empty.gradients(), without.gradients());
+}
+
 TEST(MicroBatch, SplitIsBitwiseRepeatable) {
   const model::ModelConfig config = with_dropout(kitchen_sink_config());
   const std::vector<model::HostBatch> parts = split(random_batch(config, 6, 1), 2);
