@@ -17,7 +17,8 @@ if [ -z "$formatter" ]; then
   exit 1
 fi
 
-mapfile -t files < <(git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu')
+folders=(tensor parallel model data checkpoint trainer scripts tests)
+mapfile -t files < <(find "${folders[@]}" -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 if [ "${1:-}" = --check ]; then
   "$formatter" --dry-run --Werror "${files[@]}"
 else

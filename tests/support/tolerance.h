@@ -10,9 +10,12 @@ namespace tests {
 /// Distance from 1 to the next number of the type.
 inline double epsilon(tensor::Dtype dtype) {
   switch (dtype) {
-    case tensor::Dtype::fp64: return 0x1p-52;
-    case tensor::Dtype::bf16: return 0x1p-7;
-    default: return 0x1p-23;
+    case tensor::Dtype::fp64:
+      return 0x1p-52;
+    case tensor::Dtype::bf16:
+      return 0x1p-7;
+    default:
+      return 0x1p-23;
   }
 }
 
