@@ -80,15 +80,21 @@ std::string line_text(const std::string& text, int64_t line) {
   return printable(found);
 }
 
+std::string without_end(std::string sentence) {
+  while (!sentence.empty() && std::string(". :").find(sentence.back()) != std::string::npos) sentence.pop_back();
+  return sentence;
+}
+
 [[noreturn]] void refuse_syntax(const std::string& text, const std::string& origin, const std::string& what) {
   const SyntaxMessage message = take_apart(what);
   const std::string all = message.title + message.remark;
   const bool is_twice = all.find("already") != std::string::npos || all.find("duplicate") != std::string::npos;
-  std::string reason = message.title;
-  if (!message.remark.empty() && message.remark != "here") reason += ": " + message.remark;
+  std::string reason = without_end(message.title);
+  const std::string remark = without_end(message.remark);
+  const bool says_more = !remark.empty() && remark != "here";
+  if (says_more) reason += (reason.empty() ? "" : ": ") + remark;
   if (reason == "the next token is not a boolean")  // toml11 3.x tries that last
     reason = "the value is neither a number, nor true or false, nor text in quotes";
-  while (!reason.empty() && std::string(". :").find(reason.back()) != std::string::npos) reason.pop_back();
   throw tensor::ConfigError(fmt::format("{}:{}: not valid TOML: {}.\n    {}\n  Fix: {}", origin, message.line,
                                         printable(reason), line_text(text, message.line),
                                         is_twice ? "keep one of the two; every key and table is given once."

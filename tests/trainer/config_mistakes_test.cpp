@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"UnterminatedString", "name = \"test\"", "name = \"test", {"not valid TOML"}},
         Mistake{"UnterminatedTable", "[optimizer]", "[optimizer", {"not valid TOML"}},
         Mistake{"BareWord", "kind = \"cosine\"", "kind = cosine", {"not valid TOML", "kind = cosine", "\"quotes\""}},
-        Mistake{"NoValue", "lr = 3e-4", "lr =", {"not valid TOML: missing value after key-value"}},
+        Mistake{"NoValue", "lr = 3e-4", "lr =", {"not valid TOML"}},
         Mistake{"NoEquals", "lr = 3e-4", "lr 3e-4", {"not valid TOML", "lr 3e-4"}},
         Mistake{"ControlByte", "name = \"test\"", "name = \"te\x01st\"", {"byte 0x01", "not text"}},
         Mistake{"BrokenUtf8", "name = \"test\"", "name = \"te\xc3(st\"", {"byte 0xc3", "UTF-8"}},
