@@ -98,11 +98,14 @@ Tensor Stage::logits(Ops& ops, const MicroBatch& batch) const {
 
 Tensor Stage::decode(Ops& ops, const MicroBatch& batch, KvCache& cache) const {
   CHECK(embedding_ && head_, "only a whole model decodes");
+  const int64_t length = cache.length + batch.num_tokens();
+  CHECK(length <= config_.seq_len || config_.position == Position::none, "token {} is beyond the {} positions known",
+        length, config_.seq_len);
   Tensor hidden = embedding_->forward(ops, batch, inference_);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     hidden = blocks_[i].decode(ops, hidden, batch, inference_, cache.layers[i]);
   }
-  cache.length += batch.num_tokens();
+  cache.length = length;
   return head_->logits(ops, hidden.rows(hidden.dim(0) - 1, hidden.dim(0)));
 }
 

@@ -51,7 +51,8 @@ class Stage {
 
   /// Sum of token losses of a whole model, without dropout and without keeping anything.
   double evaluate(tensor::Ops& ops, const MicroBatch& batch) const;
-  /// Logits acc [1, vocab_size] after the last of the new tokens of one sequence, which join the cache.
+  /// Logits acc [1, vocab_size] after the last of the new tokens of one sequence, which join the cache. A model with
+  /// positions (learned or RoPE) knows the first seq_len.
   tensor::Tensor decode(tensor::Ops& ops, const MicroBatch& batch, KvCache& cache) const;
   /// Logits acc [tokens, vocab_size] of a whole model, without dropout.
   tensor::Tensor logits(tensor::Ops& ops, const MicroBatch& batch) const;

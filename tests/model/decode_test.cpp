@@ -57,4 +57,23 @@ TEST(Decode, RefusesMoreTokensThanTheCacheHolds) {
   EXPECT_THROW(model.stage.decode(model.ops, prompt, cache), tensor::InternalError);
 }
 
+TEST(Decode, RefusesPositionsThatTheModelDoesNotKnow) {
+  model::ModelConfig config = llama_config();
+  const model::HostBatch sequence = random_batch(config, 1, 1);
+  for (const model::Position position : {model::Position::rope, model::Position::none}) {
+    config.position = position;
+    TestModel model(config, Dtype::fp32);
+    model::KvCache cache(config, 14, Dtype::fp32, *model.backend.device);
+    const model::MicroBatch known = model.upload(sequence), one_more = model.upload(tokens_of(sequence, 12, 13));
+
+    model.stage.decode(model.ops, known, cache);
+
+    if (position == model::Position::none) {
+      EXPECT_NO_THROW(model.stage.decode(model.ops, one_more, cache));
+    } else {
+      EXPECT_THROW(model.stage.decode(model.ops, one_more, cache), tensor::InternalError);
+    }
+  }
+}
+
 }  // namespace tests
