@@ -67,6 +67,13 @@ inline std::vector<int> shuffled(int length) {
   return positions;
 }
 
+/// Queries at the end of 128 positions, among which, after some hundred, are a few at the beginning.
+inline std::vector<int> early_among_late() {
+  std::vector<int> positions;
+  for (int i = 0; i < 200; ++i) positions.push_back(150 <= i && i < 170 ? i - 150 : 100 + i % 28);
+  return positions;
+}
+
 inline std::vector<Visibility> all_visibilities() {
   return {causal(1),
           causal(7),
@@ -80,7 +87,9 @@ inline std::vector<Visibility> all_visibilities() {
           between("queries before all keys", range(0, 9), range(9, 80)),
           between("some queries before all keys", range(0, 100), range(50, 130)),
           between("zigzag", zigzag(300), zigzag(300)),
-          between("shuffled", shuffled(131), shuffled(100))};
+          between("shuffled", shuffled(131), shuffled(100)),
+          between("in order, over shuffled keys", range(0, 100), shuffled(100)),
+          between("early among late", early_among_late(), range(0, 128))};
 }
 
 /// A sum, and the sum of the absolute values of its addends.
