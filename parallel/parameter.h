@@ -1,16 +1,16 @@
 #pragma once
-/// A parameter is one logical tensor: a name, a global shape, and how it starts. Initialisation, gradient norm,
-/// optimizer, checkpoint and parameter count all work from this description; none of them knows layers.
-/// Names follow published checkpoints: "layers.3.attention.q.weight".
+/// A parameter is one logical tensor: a name, a global shape, how it starts, and which box of it this rank holds.
+/// Initialisation, gradient norm, ZeRO, optimizer, checkpoint and parameter count all work from this description; none
+/// of them knows layers. Names follow published checkpoints: "layers.3.attention.q.weight".
 
 #include <cstdint>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "parallel/communicator.h"
 #include "tensor/ops.h"
 
 namespace parallel {
@@ -23,25 +23,58 @@ struct Initializer {
 
 enum class WeightDecay { no, yes };  ///< yes for matrices; no for norms and biases
 
+/// Elements [begin, end) of something flat.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+/// Indices [begin, end) of one dim, stored in `stored` >= end - begin places: what tensor parallelism leaves of a
+/// parameter on this rank. Places past the end are padding: always 0, on no other rank, in no checkpoint.
+struct Slice {
+  int dim = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t stored = 0;
+};
+
+/// Part `rank` of `size` equal parts of `extent` indices, padded where `size` does not divide it.
+Slice equal_slice(int dim, int64_t extent, int rank, int size);
+
 struct ParameterSpec {
   std::string name;
   tensor::Shape shape;  ///< global, unpadded
   Initializer init;
   WeightDecay weight_decay = WeightDecay::yes;
+  std::optional<Slice> slice;  ///< absent: the whole tensor is here
+
+  /// Ranks of the tensor-parallel group may hold the same box; one of them counts and saves it.
+  bool is_primary = true;
+  /// The gradient on this rank is a part of a sum over this group (a norm that sees a part of the tokens). Null: whole.
+  Communicator* partial_grad = nullptr;
+
+  tensor::Shape stored_shape() const { return slice ? shape.with(slice->dim, slice->stored) : shape; }
 };
+
+struct ParameterUnit;
 
 class Parameter {
  public:
-  explicit Parameter(ParameterSpec spec) : spec_(std::move(spec)) {}
+  Parameter(ParameterSpec spec, ParameterUnit& unit, int64_t offset)
+      : spec_(std::move(spec)), unit_(&unit), offset_(offset) {}
 
   const ParameterSpec& spec() const { return spec_; }
   const std::string& name() const { return spec_.name; }
-  const tensor::Tensor& value() const { return value_; }
-  tensor::Tensor& value() { return value_; }
-  tensor::Tensor& grad() { return grad_; }
-  const tensor::Tensor& grad() const { return grad_; }
+  ParameterUnit& unit() const { return *unit_; }
+  int64_t offset() const { return offset_; }  ///< of its first element in the unit's flat buffers
+  int64_t stored_numel() const { return spec_.stored_shape().numel(); }
 
-  /// How the next gradient joins: the first of a step overwrites (no pass that zeroes), later ones accumulate.
+  /// Views of the stored box. Under ZeRO-3 the value exists only while the unit is in use.
+  tensor::Tensor value() const;
+  tensor::Tensor grad() const;
+
+  /// How the next gradient joins: the first of an accumulation overwrites (no pass that zeroes), later ones add.
   tensor::Write next_grad_write() {
     return std::exchange(has_grad_, true) ? tensor::Write::accumulate : tensor::Write::overwrite;
   }
@@ -49,18 +82,9 @@ class Parameter {
  private:
   friend class ParameterStore;
   ParameterSpec spec_;
-  tensor::Tensor value_;  // views into the store's flat buffers
-  tensor::Tensor grad_;
+  ParameterUnit* unit_;
+  int64_t offset_;
   bool has_grad_ = false;
-};
-
-/// Parameters of one unit (a block, the embedding, the head), back to back in flat buffers in order of registration.
-struct ParameterUnit {
-  std::string name;
-  std::vector<Parameter*> parameters;
-  int64_t numel = 0;
-  tensor::Tensor values;  ///< [numel], the model's dtype
-  tensor::Tensor grads;   ///< [numel], fp32, or fp64 where the model is
 };
 
 /// Several parameters that lie back to back, seen as one matrix (q, k, v as one product). Values and gradients.
@@ -71,37 +95,20 @@ struct FusedParameter {
   tensor::Write next_grad_write() const;  ///< asks every part, which must agree
 };
 
-class ParameterStore {
- public:
-  ParameterStore() = default;
-  ParameterStore(const ParameterStore&) = delete;
-
-  void begin_unit(std::string name);
-  /// Registers a parameter in the current unit. The reference lives as long as the store. Names are unique.
-  Parameter& add(ParameterSpec spec);
-
-  /// Lays out and allocates the flat buffers. Once, after the model has registered everything.
-  void allocate(tensor::Device& device, tensor::Dtype dtype);
-  /// Draws every element from Philox by (seed, name, global element index): no layout changes a weight.
-  void initialize(uint64_t seed);
-  /// The next gradient of every parameter overwrites.
-  void forget_gradients();
-  /// Gradients that nothing wrote this step become 0.
-  void zero_unwritten_gradients();
-
-  std::vector<ParameterUnit>& units() { return units_; }
-  const std::vector<ParameterUnit>& units() const { return units_; }
-  std::vector<Parameter*> parameters() const;  ///< in order of registration
-  Parameter& at(std::string_view name) const;
-  int64_t numel() const;
-
- private:
-  std::vector<std::unique_ptr<Parameter>> parameters_;
-  std::map<std::string, Parameter*, std::less<>> by_name_;
-  std::vector<ParameterUnit> units_;
-};
-
-/// Writes the initial values of `spec` for elements [begin, begin + values.size()) of its global row-major order.
+/// Writes the initial values of elements [begin, begin + count) of `spec`'s global row-major order: Philox by (seed,
+/// name, global element index), so that no layout changes a weight.
 void draw_initial_values(const ParameterSpec& spec, uint64_t seed, int64_t begin, double* values, int64_t count);
+
+/// Initial values of elements `range` of the stored box, row-major; padding is 0.
+std::vector<double> draw_stored_values(const ParameterSpec& spec, uint64_t seed, const Range& range);
+
+/// Elements that lie back to back both in the stored box and in the global tensor.
+struct StoredRun {
+  int64_t stored_begin = 0;
+  int64_t global_begin = 0;
+  int64_t count = 0;
+};
+/// Where elements `range` of the stored box belong in the global tensor, row-major; padding is left out.
+std::vector<StoredRun> logical_runs(const ParameterSpec& spec, const Range& range);
 
 }  // namespace parallel
