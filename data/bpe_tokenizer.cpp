@@ -52,6 +52,7 @@ class BpeEncoder final : public Tokenizer::Encoder {
   explicit BpeEncoder(const BpeTokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
   void encode(std::string_view text, std::vector<int32_t>& ids) override {
+    scratch_.look_at(text);
     if (valid_utf8_prefix(text) == text.size()) return find_added(text, 0, ids);
     find_added(repair_utf8(text), 0, ids);
   }

@@ -25,17 +25,17 @@ struct BuildProgress {
 };
 
 struct BuildOptions {
-  std::vector<std::string> inputs;
-  std::string output_prefix;        ///< writes PREFIX.bin and PREFIX.idx, or with valid_fraction > 0 the two pairs
+  std::vector<std::string> inputs = {};
+  std::string output_prefix = "";   ///< writes PREFIX.bin and PREFIX.idx, or with valid_fraction > 0 the two pairs
                                     ///< PREFIX_train.* and PREFIX_valid.*
   std::string tokenizer = "bytes";  ///< as load_tokenizer() takes it
   DocumentSplit documents = DocumentSplit::files;
   std::string json_key = "text";  ///< jsonl: where the text is
   bool append_eod = false;        ///< end each document with the tokenizer's end-of-document token
-  std::string eod_token;          ///< that token's text, where the tokenizer does not make it clear
+  std::string eod_token = "";     ///< that token's text, where the tokenizer does not make it clear
   double valid_fraction = 0;      ///< [0, 1): share of the documents, evenly spread, that becomes PREFIX_valid
   bool overwrite = false;         ///< replace existing output
-  std::function<void(const BuildProgress&)> progress;  ///< called on the calling thread, every few MB
+  std::function<void(const BuildProgress&)> progress = {};  ///< called on the calling thread, every few MB
 };
 
 struct BuildResult {

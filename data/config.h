@@ -19,15 +19,15 @@ struct DataSource {
 enum class FileAccess { mmap, pread };
 
 struct DataConfig {
-  std::vector<DataSource> train;   ///< required to train
-  std::vector<std::string> valid;  ///< files of the fixed evaluation set; empty: see valid_fraction
-  double valid_fraction = 0;       ///< used when `valid` is empty: share of the end of each train file kept for
-                                   ///< evaluation and never trained on; [0, 1)
-  bool document_mask = false;      ///< tokens attend inside their own document only, and the last token of a
-                                   ///< document predicts nothing
-  int64_t eod_id = -1;             ///< token that ends a document, for files that do not list documents; -1: none
-  std::string tokenizer;           ///< "bytes" or the path of a tokenizer.json: what `sample` and `inspect` use
-  int64_t prefetch_batches = 2;    ///< batches prepared ahead by a thread; at least 1
+  std::vector<DataSource> train = {};   ///< required to train
+  std::vector<std::string> valid = {};  ///< files of the fixed evaluation set; empty: see valid_fraction
+  double valid_fraction = 0;            ///< used when `valid` is empty: share of the end of each train file kept for
+                                        ///< evaluation and never trained on; [0, 1)
+  bool document_mask = false;           ///< tokens attend inside their own document only, and the last token of a
+                                        ///< document predicts nothing
+  int64_t eod_id = -1;                  ///< token that ends a document, for files that do not list documents; -1: none
+  std::string tokenizer = "";           ///< "bytes" or the path of a tokenizer.json: what `sample` and `inspect` use
+  int64_t prefetch_batches = 2;         ///< batches prepared ahead by a thread; at least 1
   FileAccess access = FileAccess::mmap;
 };
 

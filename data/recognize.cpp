@@ -52,7 +52,7 @@ std::vector<std::string> read_windows(const ByteFile& file) {
 
 bool is_printable(unsigned char c) { return (c >= 0x20 && c < 0x7f) || (c >= '\t' && c <= '\r'); }
 
-/// True for windows of UTF-8 with hardly a control byte, and of anything that is nearly all printable ASCII. Tokens
+/// True for windows of UTF-8 with hardly a control byte, and of anything that is mostly printable ASCII. Tokens
 /// fail both: their bytes are spread over all values, or every second one is zero.
 bool looks_like_text(std::string_view window) {
   size_t num_control = 0, num_printable = 0;
@@ -60,7 +60,7 @@ bool looks_like_text(std::string_view window) {
     num_printable += is_printable(static_cast<unsigned char>(c));
     num_control += static_cast<unsigned char>(c) < 0x20 && !is_printable(static_cast<unsigned char>(c));
   }
-  if (num_printable * 20 >= window.size() * 19) return true;
+  if (num_printable * 20 >= window.size() * 17) return true;
   while (!window.empty() && (window.front() & 0xC0) == 0x80) window.remove_prefix(1);  // cut in a character
   const size_t cut = window.size() - std::min<size_t>(window.size(), valid_utf8_prefix(window));
   return cut < 4 && num_control * 50 < window.size();

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "data/recent_unicode.h"
 #include "data/utf8.h"
 #include "tensor/error.h"
 
@@ -19,6 +20,13 @@ namespace {
 // PCRE2's own \s also takes U+180E, which stopped being white space in Unicode 6.3.
 constexpr std::string_view kWhiteSpace =
     "\\x{09}-\\x{0D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
+
+/// What \p{name} lacks of Unicode 16.
+std::string_view recent_ranges(std::string_view name) {
+  for (const RecentCategory& category : kRecentCategories)
+    if (category.name == name) return category.ranges;
+  return {};
+}
 
 [[noreturn]] void refuse(const std::string& where, std::string_view pattern, std::string_view part) {
   throw DataError(
@@ -61,7 +69,34 @@ void check_group(std::string_view pattern, size_t i, const std::string& where) {
 
 }  // namespace
 
-std::string translate_pattern(std::string_view pattern, const std::string& where) {
+/// `pattern`, already translated, with each category widened to that of Unicode 16.
+static std::string add_recent_characters(std::string_view pattern) {
+  std::string out;
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size();) {
+    const size_t end = pattern.find('}', i);
+    const bool is_category = pattern.substr(i, 3) == "\\p{" || pattern.substr(i, 3) == "\\P{";
+    if (is_category && !in_class) {
+      const char* open = pattern[i + 1] == 'p' ? "[" : "[^";
+      const std::string_view name = pattern.substr(i + 3, end - i - 3);
+      out += fmt::format("{}\\p{{{}}}{}]", open, name, recent_ranges(name));
+      i = end + 1;
+    } else if (is_category) {
+      out += pattern.substr(i, end + 1 - i);
+      if (pattern[i + 1] == 'p') out += recent_ranges(pattern.substr(i + 3, end - i - 3));
+      i = end + 1;
+    } else if (pattern[i] == '\\') {
+      out += pattern.substr(i, 2);
+      i += 2;
+    } else {
+      in_class = (in_class || pattern[i] == '[') && pattern[i] != ']';
+      out += pattern[i++];
+    }
+  }
+  return out;
+}
+
+std::string translate_pattern(std::string_view pattern, UnicodeClasses classes, const std::string& where) {
   std::string out;
   bool in_class = false;
   for (size_t i = 0; i < pattern.size();) {
@@ -89,41 +124,65 @@ std::string translate_pattern(std::string_view pattern, const std::string& where
     out += c;
     ++i;
   }
-  return out;
+  return classes == UnicodeClasses::of_unicode_16 ? add_recent_characters(out) : out;
 }
 
 Regex::Scratch::Scratch() : data_(pcre2_match_data_create(1, nullptr)) { CHECK(data_, "memory for a match"); }
 Regex::Scratch::~Scratch() { pcre2_match_data_free(data_); }
 
-Regex::Regex(std::string_view pattern, const std::string& where) {
-  if (valid_utf8_prefix(pattern) != pattern.size()) throw DataError(fmt::format("{}: pattern is not UTF-8.", where));
-  const std::string translated = translate_pattern(pattern, where);
+void Regex::Scratch::look_at(std::string_view text) {
+  may_hold_recent_ = false;
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    if (lead < 0xE0) continue;
+    // Only these first two bytes begin a recent character. 0xF0 0x9F, left out, is where emoji are.
+    const auto second = static_cast<unsigned char>(text[i + 1]);
+    may_hold_recent_ |= (lead == 0xE0 && (second == 0xA2 || second == 0xB3 || second == 0xBB)) ||
+                        (lead == 0xE1 && second == 0xB2) || (lead == 0xEA && second == 0x9F) ||
+                        (lead == 0xF0 && second != 0x9F);
+  }
+}
+
+static pcre2_code* compile(std::string_view pattern, const std::string& where) {
   int error = 0;
   PCRE2_SIZE at = 0;
-  code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(), PCRE2_UTF | PCRE2_UCP,
-                        &error, &at, nullptr);
-  if (!code_) {
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP,
+                                   &error, &at, nullptr);
+  if (!code) {
     char message[256] = {};
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
     throw DataError(fmt::format("{}: pattern \"{}\" is no regular expression: {}.", where, pattern, message));
   }
-  pcre2_jit_compile(code_, PCRE2_JIT_COMPLETE);  // without it (no JIT on this CPU), matching is slower and the same
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without it (no JIT on this CPU), matching is slower and the same
+  return code;
 }
 
-Regex::Regex(Regex&& other) noexcept : code_(std::exchange(other.code_, nullptr)) {}
-Regex::~Regex() { pcre2_code_free(code_); }
+Regex::Regex(std::string_view pattern, const std::string& where) {
+  if (valid_utf8_prefix(pattern) != pattern.size()) throw DataError(fmt::format("{}: pattern is not UTF-8.", where));
+  code_ = compile(translate_pattern(pattern, UnicodeClasses::of_pcre2, where), where);
+  recent_code_ = compile(translate_pattern(pattern, UnicodeClasses::of_unicode_16, where), where);
+}
+
+Regex::Regex(Regex&& other) noexcept
+    : code_(std::exchange(other.code_, nullptr)), recent_code_(std::exchange(other.recent_code_, nullptr)) {}
+
+Regex::~Regex() {
+  pcre2_code_free(code_);
+  pcre2_code_free(recent_code_);
+}
 
 std::optional<Regex::Match> Regex::find(std::string_view text, size_t start, Scratch& scratch) const {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   // The caller checked the encoding; checking here again would make a long text quadratic.
   constexpr uint32_t kOptions = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
-  int result = pcre2_match(code_, subject, text.size(), start, kOptions, scratch.data_, nullptr);
+  const pcre2_code* code = scratch.may_hold_recent_ ? recent_code_ : code_;
+  int result = pcre2_match(code, subject, text.size(), start, kOptions, scratch.data_, nullptr);
   if (result == PCRE2_ERROR_JIT_STACKLIMIT || result == PCRE2_ERROR_MATCHLIMIT) {  // the interpreter uses the heap
     pcre2_match_context* context = pcre2_match_context_create(nullptr);
     pcre2_set_match_limit(context, std::numeric_limits<uint32_t>::max());
     pcre2_set_depth_limit(context, std::numeric_limits<uint32_t>::max());
     pcre2_set_heap_limit(context, std::numeric_limits<uint32_t>::max());
-    result = pcre2_match(code_, subject, text.size(), start, kOptions | PCRE2_NO_JIT, scratch.data_, context);
+    result = pcre2_match(code, subject, text.size(), start, kOptions | PCRE2_NO_JIT, scratch.data_, context);
     pcre2_match_context_free(context);
   }
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
