@@ -2,7 +2,7 @@
 """Holds the sources to the rules that the compiler cannot see.
 
   arrows      a folder includes only the folders it may use (ALLOWED below)
-  backends    tensor/cpu and tensor/cuda are included by themselves and their tests only, never by one another
+  backends    tensor/cpu, tensor/cuda and tensor/paper are included by themselves and their tests only, never by one another
   root        #include "..." names a file from the repository root; <...> never names one of ours
   once        every header starts with #pragma once
   no #if      no preprocessor condition on a backend outside that backend's folder: CMake picks files
@@ -23,7 +23,7 @@ ALLOWED = {
     "trainer": {"model", "data", "checkpoint", "parallel", "tensor"},
     "tests": {"trainer", "model", "data", "checkpoint", "parallel", "tensor"},
 }
-BACKENDS = ("tensor/cpu", "tensor/cuda")
+BACKENDS = ("tensor/cpu", "tensor/cuda", "tensor/paper")
 READS_ENVIRONMENT = ("trainer/main.cpp",)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -10,7 +10,7 @@
 
 namespace tensor {
 
-enum class DeviceKind { cpu, cuda };
+enum class DeviceKind { cpu, cuda, paper };
 
 class Device {
  public:

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "tensor/device.h"
+#include "tensor/exact_sum.h"
 #include "tensor/tensor.h"
 
 namespace tensor {
@@ -148,8 +149,11 @@ class Ops {
   /// fp64); value is the master rounded to the model's dtype, or absent where the model computes on the master.
   virtual void adamw(const AdamW& adamw, const Tensor& grad, Tensor& master, Tensor& exp_avg, Tensor& exp_avg_sq,
                      Tensor& value) = 0;
-  /// Sum of x^2 in fp64, in an order fixed by numel alone. Synchronizes.
-  virtual double sum_of_squares(const Tensor& x) = 0;
+  /// Largest |x|, 0 for an empty x; NaN if any element is. Synchronizes.
+  virtual double max_abs(const Tensor& x) = 0;
+  /// Sum of x^2, the same bits for every cut of the same elements. `max_abs` is the largest |element| over all parts
+  /// of the sum (an all_reduce of their max_abs); below the largest of x, the result is undefined. Synchronizes.
+  virtual ExactSum sum_of_squares(const Tensor& x, double max_abs) = 0;
 
  private:
   Device& device_;
@@ -166,5 +170,9 @@ struct CpuOptions {
   int ranks_on_node = 1;
 };
 Backend make_cpu_backend(const CpuOptions& options = {});
+
+/// Moves and computes nothing, and counts all memory: the program's step on it, with communicators on paper, is a dry
+/// run of any size. Losses and norms are 0; copies to the host give zeros; shapes are checked.
+Backend make_paper_backend();
 
 }  // namespace tensor

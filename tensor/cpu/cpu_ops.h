@@ -1,7 +1,7 @@
 #pragma once
 /// The CPU backend's operations: OpenMP and SIMD over templates on the element type, OpenBLAS for large products.
 /// Implementations are grouped by subject: gemm.cpp, norm.cpp, rope.cpp, activation.cpp, attention.cpp,
-/// embedding.cpp, cross_entropy.cpp, elementwise.cpp, optimizer.cpp.
+/// embedding.cpp, cross_entropy.cpp, elementwise.cpp, optimizer.cpp, exact_sum.cpp.
 
 #include "tensor/ops.h"
 
@@ -55,7 +55,8 @@ class CpuOps final : public Ops {
 
   void adamw(const AdamW& adamw, const Tensor& grad, Tensor& master, Tensor& exp_avg, Tensor& exp_avg_sq,
              Tensor& value) override;
-  double sum_of_squares(const Tensor& x) override;
+  double max_abs(const Tensor& x) override;
+  ExactSum sum_of_squares(const Tensor& x, double max_abs) override;
 };
 
 }  // namespace tensor::cpu

@@ -1,6 +1,5 @@
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "tensor/cpu/convert.h"
 #include "tensor/cpu/cpu_ops.h"
@@ -68,30 +67,6 @@ void update(const AdamWConstants<T>& c, const AdamWState<T>& s, const Value& val
   }
 }
 
-constexpr int64_t kSumBlock = 4096;
-
-/// Sum of the squares of at most kSumBlock elements.
-template <class T>
-double block_sum_of_squares(const T* x, int64_t n) {
-  constexpr int64_t kLanes = 32;
-  double lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-#pragma omp simd
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const double value = static_cast<double>(load(x[i + lane]));
-      lanes[lane] += value * value;
-    }
-  }
-  for (; i < n; ++i) {
-    const double value = static_cast<double>(load(x[i]));
-    lanes[0] += value * value;
-  }
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return sum;
-}
-
 }  // namespace
 
 void CpuOps::adamw(const AdamW& adamw, const Tensor& grad, Tensor& master, Tensor& exp_avg, Tensor& exp_avg_sq,
@@ -114,23 +89,6 @@ void CpuOps::adamw(const AdamW& adamw, const Tensor& grad, Tensor& master, Tenso
   };
   CHECK(master.dtype() != Dtype::bf16, "optimizer state is kept in fp32 or fp64");
   master.dtype() == Dtype::fp64 ? run_with_value.operator()<double>() : run_with_value.operator()<float>();
-}
-
-double CpuOps::sum_of_squares(const Tensor& x) {
-  CHECK(x.is_contiguous(), "a flat buffer, unlike {}", x.shape().str());
-  const int64_t n = x.numel();
-  std::vector<double> partial(static_cast<size_t>((n + kSumBlock - 1) / kSumBlock));
-  dispatch(x.dtype(), [&]<class T>() {
-    const T* from = x.data<T>();
-    parallel_for(n, 4 * kSumBlock, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i += kSumBlock) {
-        partial[static_cast<size_t>(i / kSumBlock)] = block_sum_of_squares(from + i, std::min(kSumBlock, end - i));
-      }
-    });
-  });
-  double sum = 0;
-  for (const double block : partial) sum += block;
-  return sum;
 }
 
 }  // namespace tensor::cpu

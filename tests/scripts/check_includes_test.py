@@ -54,6 +54,7 @@ class CheckIncludes(unittest.TestCase):
     def test_refuses_the_inside_of_a_backend(self):
         self.expect_problem("model/a.cpp", '#include "tensor/cpu/cpu_ops.h"\n', "private to the backend")
         self.expect_problem("tensor/a.cpp", '#include "tensor/cpu/cpu_ops.h"\n', "private to the backend")
+        self.expect_problem("tensor/paper/a.cpp", '#include "tensor/cpu/cpu_ops.h"\n', "private to the backend")
         self.expect_problem("tensor/cuda/a.cu", '#include "tensor/cpu/cpu_ops.h"\n', "private to the backend")
 
     def test_refuses_includes_that_are_not_from_the_root(self):

@@ -107,41 +107,5 @@ TEST_P(AdamWTest, AcceptsAnEmptyShardAndRefusesOtherSizes) {
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, AdamWTest, testing::Values(Dtype::fp32, Dtype::fp64));
 
-class SumOfSquaresTest : public tests::CpuTest, public testing::WithParamInterface<Dtype> {};
-
-TEST_P(SumOfSquaresTest, MatchesNaiveLoopAtAnyLength) {
-  for (const int64_t count : {0, 1, 31, 4095, 4096, 4097, 100'001}) {
-    const Tensor x = tests::random_tensor(device_, {count}, GetParam(), 1);
-
-    double expected = 0;
-    for (const double value : values_of(x)) expected += value * value;
-    EXPECT_NEAR(ops_.sum_of_squares(x), expected,
-                tests::sum_tolerance(Dtype::fp64, static_cast<double>(count), expected));
-  }
-}
-
-TEST_P(SumOfSquaresTest, HasTheSameBitsForAnyNumberOfThreads) {
-  const Tensor x = tests::random_tensor(device_, {300'007}, GetParam(), 1);
-  omp_set_num_threads(1);
-  const double with_one = ops_.sum_of_squares(x);
-
-  for (const int num_threads : {2, 3, 4}) {
-    omp_set_num_threads(num_threads);
-    EXPECT_EQ(ops_.sum_of_squares(x), with_one);
-  }
-}
-
-TEST_P(SumOfSquaresTest, ShowsNanAndInfinity) {
-  for (const int64_t place : {0, 5000, 9999}) {
-    Tensor x = tests::random_tensor(device_, {10'000}, GetParam(), 1);
-    tests::store(GetParam(), INFINITY, x.raw(), place);
-    EXPECT_EQ(ops_.sum_of_squares(x), INFINITY);
-    tests::store(GetParam(), std::nan(""), x.raw(), place);
-    EXPECT_TRUE(std::isnan(ops_.sum_of_squares(x)));
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Dtypes, SumOfSquaresTest, testing::Values(Dtype::fp32, Dtype::bf16, Dtype::fp64));
-
 }  // namespace
 }  // namespace tensor

@@ -1,0 +1,61 @@
+#pragma once
+/// Operations that compute nothing. They check what shapes have to do with each other, so that a dry run finds what a
+/// run would.
+
+#include "tensor/ops.h"
+
+namespace tensor::paper {
+
+class PaperOps final : public Ops {
+ public:
+  using Ops::Ops;
+
+  void gemm(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b, Tensor& c,
+            Write write) override;
+  void linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor& y) override;
+  void linear_backward_input(const Tensor& dy, const Tensor& weight, Tensor& dx, Write write) override;
+  void linear_backward_weight(const Tensor& dy, const Tensor& x, Tensor& dweight, Tensor& dbias, Write write) override;
+
+  void norm(const Norm& norm, const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor& y,
+            Tensor& stats) override;
+  void add_norm(const Norm& norm, const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                Tensor& sum, Tensor& y, Tensor& stats) override;
+  void norm_backward_input(const Norm& norm, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                           const Tensor& stats, Tensor& dx, Write write) override;
+  void norm_backward_weight(const Norm& norm, const Tensor& dy, const Tensor& x, const Tensor& stats, Tensor& dweight,
+                            Tensor& dbias, Write write) override;
+
+  void rope(Tensor& x, const Tensor& positions, const Tensor& table, Transpose transpose) override;
+
+  void activation(Activation kind, const Tensor& x, Tensor& y) override;
+  void activation_backward(Activation kind, const Tensor& dy, const Tensor& x, Tensor& dx) override;
+
+  void attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionMask& mask, double scale, Tensor& o,
+                 Tensor& lse) override;
+  void attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse,
+                          const Tensor& d_o, const AttentionMask& mask, double scale, Tensor& dq, Tensor& dk,
+                          Tensor& dv) override;
+
+  void embedding(const Tensor& indices, const Tensor& table, int64_t first_row, Tensor& y, Write write) override;
+  void embedding_backward(const Tensor& indices, const Tensor& dy, int64_t first_row, Tensor& dtable,
+                          Write write) override;
+
+  void cross_entropy_max(const Tensor& logits, Tensor& row_max) override;
+  void cross_entropy_exp(Tensor& logits, const Tensor& row_max, const Tensor& targets, int64_t first_column,
+                         Tensor& sum_exp, Tensor& target_logit) override;
+  void cross_entropy_gradient(const Tensor& exp_logits, const Tensor& sum_exp, const Tensor& targets,
+                              int64_t first_column, double scale, Tensor& dlogits) override;
+  double cross_entropy_loss(const Tensor& sum_exp, const Tensor& target_logit, const Tensor& targets) override;
+
+  void dropout_add(const Dropout& dropout, const Tensor& x, const Tensor& residual, const Tensor& token_index,
+                   Tensor& y) override;
+  void add(const Tensor& a, const Tensor& b, Tensor& y) override;
+  void cast(const Tensor& x, Tensor& y) override;
+
+  void adamw(const AdamW& adamw, const Tensor& grad, Tensor& master, Tensor& exp_avg, Tensor& exp_avg_sq,
+             Tensor& value) override;
+  double max_abs(const Tensor& x) override;
+  ExactSum sum_of_squares(const Tensor& x, double max_abs) override;
+};
+
+}  // namespace tensor::paper
