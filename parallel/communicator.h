@@ -55,9 +55,17 @@ class Communicator {
   /// x becomes the reduction over the group, on every rank.
   virtual Handle all_reduce(tensor::Tensor& x, Reduction reduction) = 0;
   /// whole [size * n, ...] = the parts [n, ...] of all ranks in rank order. part may be its own place in whole.
-  virtual Handle all_gather(const tensor::Tensor& part, tensor::Tensor& whole) = 0;
+  Handle all_gather(const tensor::Tensor& part, tensor::Tensor& whole) {
+    return all_gather_v(part, whole, equal_rows(part));
+  }
   /// part [n, ...] = this rank's n rows of the sum of whole [size * n, ...]. part may be its own place in whole.
-  virtual Handle reduce_scatter(const tensor::Tensor& whole, tensor::Tensor& part) = 0;
+  Handle reduce_scatter(const tensor::Tensor& whole, tensor::Tensor& part) {
+    return reduce_scatter_v(whole, part, equal_rows(part));
+  }
+  /// The same where the part of rank i of the group is rows[i] rows, which may be none.
+  virtual Handle all_gather_v(const tensor::Tensor& part, tensor::Tensor& whole, const std::vector<int64_t>& rows) = 0;
+  virtual Handle reduce_scatter_v(const tensor::Tensor& whole, tensor::Tensor& part,
+                                  const std::vector<int64_t>& rows) = 0;
   /// Rank i of the group gets send_rows[i] rows of `send` (in rank order); `receive` holds the rows from each rank.
   virtual Handle all_to_all_v(const tensor::Tensor& send, const std::vector<int64_t>& send_rows,
                               tensor::Tensor& receive, const std::vector<int64_t>& receive_rows) = 0;
@@ -71,6 +79,10 @@ class Communicator {
   Communicator(std::string axis, int rank, int size) : axis_(std::move(axis)), rank_(rank), size_(size) {}
 
  private:
+  std::vector<int64_t> equal_rows(const tensor::Tensor& part) const {
+    return std::vector<int64_t>(static_cast<size_t>(size_), part.dim(0));
+  }
+
   std::string axis_;
   int rank_;
   int size_;

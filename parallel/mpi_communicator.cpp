@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "parallel/mpi_check.h"
 #include "parallel/reduce.h"
+#include "parallel/row_offsets.h"
 #include "tensor/device.h"
 
 namespace parallel {
@@ -45,6 +45,11 @@ Range part_of(int64_t count, int rank, int size) {
   return {begin(rank), begin(rank + 1)};
 }
 
+/// The elements of a rank, from where those of each rank start.
+Range range_of(const std::vector<int64_t>& offsets, int rank) {
+  return {offsets[static_cast<size_t>(rank)], offsets[static_cast<size_t>(rank) + 1]};
+}
+
 void copy_bytes(void* to, const void* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -58,8 +63,8 @@ class MpiCommunicator final : public Communicator {
         small_all_reduce_bytes_(small_all_reduce_bytes) {}
 
   Handle all_reduce(Tensor& x, Reduction reduction) override;
-  Handle all_gather(const Tensor& part, Tensor& whole) override;
-  Handle reduce_scatter(const Tensor& whole, Tensor& part) override;
+  Handle all_gather_v(const Tensor& part, Tensor& whole, const std::vector<int64_t>& rows) override;
+  Handle reduce_scatter_v(const Tensor& whole, Tensor& part, const std::vector<int64_t>& rows) override;
   Handle all_to_all_v(const Tensor& send, const std::vector<int64_t>& send_rows, Tensor& receive,
                       const std::vector<int64_t>& receive_rows) override;
   Handle broadcast(Tensor& x, int root) override;
@@ -156,30 +161,28 @@ Handle MpiCommunicator::all_reduce_parts(const Tensor& x, Reduction reduction) {
   return start({exchange, reduce_and_share}, std::move(scratch));
 }
 
-Handle MpiCommunicator::all_gather(const Tensor& part, Tensor& whole) {
+Handle MpiCommunicator::all_gather_v(const Tensor& part, Tensor& whole, const std::vector<int64_t>& rows) {
   const Buffer mine(part);
   const Buffer all(whole);
-  CHECK(all.count == mine.count * size() && all.dtype == mine.dtype, "{} gathers {} parts {}", whole.shape().str(),
-        size(), part.shape().str());
+  const std::vector<int64_t> offsets = part_offsets(rows, rank(), size(), part, whole);
   record(Collective::all_gather, all);
-  copy_bytes(all.at(rank() * mine.count), mine.data, mine.bytes());
+  copy_bytes(all.at(offsets[static_cast<size_t>(rank())]), mine.data, mine.bytes());
   const MpiMessages messages = channel_->next_collective();
   auto exchange = [=, this](Requests& requests) {
     for (int k = 1; k < size(); ++k) {
-      const int from = receive_peer(k);
-      messages.receive(requests, all.at(from * mine.count), mine.bytes(), from);
+      const Range theirs = range_of(offsets, receive_peer(k));
+      messages.receive(requests, all.at(theirs.begin), theirs.count() * all.element_bytes(), receive_peer(k));
       messages.send(requests, mine.data, mine.bytes(), send_peer(k));
     }
   };
   return start({exchange});
 }
 
-Handle MpiCommunicator::reduce_scatter(const Tensor& whole, Tensor& part) {
+Handle MpiCommunicator::reduce_scatter_v(const Tensor& whole, Tensor& part, const std::vector<int64_t>& rows) {
   const Buffer all(whole);
   const Buffer mine(part);
-  CHECK(all.count == mine.count * size() && all.dtype == mine.dtype, "{} scatters to {} parts {}", whole.shape().str(),
-        size(), part.shape().str());
-  const std::byte* const own = all.at(rank() * mine.count);
+  const std::vector<int64_t> offsets = part_offsets(rows, rank(), size(), part, whole);
+  const std::byte* const own = all.at(offsets[static_cast<size_t>(rank())]);
   CHECK(mine.data == own || mine.data + mine.bytes() <= all.data || mine.data >= all.data + all.bytes(),
         "the part is its own place in the whole or outside of it");
   record(Collective::reduce_scatter, all);
@@ -190,7 +193,8 @@ Handle MpiCommunicator::reduce_scatter(const Tensor& whole, Tensor& part) {
     for (int k = 1; k < size(); ++k) {
       const int from = receive_peer(k);
       messages.receive(requests, scratch_slot(others, from, mine.count), mine.bytes(), from);
-      messages.send(requests, all.at(send_peer(k) * mine.count), mine.bytes(), send_peer(k));
+      const Range theirs = range_of(offsets, send_peer(k));
+      messages.send(requests, all.at(theirs.begin), theirs.count() * all.element_bytes(), send_peer(k));
     }
   };
   auto reduce = [=, this](Requests&) {
@@ -199,26 +203,16 @@ Handle MpiCommunicator::reduce_scatter(const Tensor& whole, Tensor& part) {
   return start({exchange, reduce}, std::move(scratch));
 }
 
-/// Where the rows for (or from) each rank start, in elements; one more entry than ranks.
-std::vector<int64_t> offsets_of(const std::vector<int64_t>& rows, int size, const Tensor& x) {
-  CHECK(static_cast<int>(rows.size()) == size, "{} row counts for {} ranks", rows.size(), size);
-  std::vector<int64_t> offsets(rows.size() + 1, 0);
-  std::partial_sum(rows.begin(), rows.end(), offsets.begin() + 1);
-  CHECK(offsets.back() == x.dim(0), "row counts add up to {}, not to the rows of {}", offsets.back(), x.shape().str());
-  for (int64_t& offset : offsets) offset *= x.shape().row_numel();
-  return offsets;
-}
-
 Handle MpiCommunicator::all_to_all_v(const Tensor& send, const std::vector<int64_t>& send_rows, Tensor& receive,
                                      const std::vector<int64_t>& receive_rows) {
   const Buffer from(send);
   const Buffer to(receive);
   CHECK(send.shape().row_numel() == receive.shape().row_numel() && from.dtype == to.dtype, "rows of {} and {} match",
         send.shape().str(), receive.shape().str());
-  const std::vector<int64_t> send_at = offsets_of(send_rows, size(), send);
-  const std::vector<int64_t> receive_at = offsets_of(receive_rows, size(), receive);
+  const std::vector<int64_t> send_at = row_offsets(send_rows, size(), send);
+  const std::vector<int64_t> receive_at = row_offsets(receive_rows, size(), receive);
   const auto bytes_at = [width = from.element_bytes()](const std::vector<int64_t>& at, int peer) {
-    return (at[static_cast<size_t>(peer) + 1] - at[static_cast<size_t>(peer)]) * width;
+    return range_of(at, peer).count() * width;
   };
   const auto own = static_cast<size_t>(rank());
   CHECK(send_rows[own] == receive_rows[own], "rank {} sends itself {} rows and expects {}", own, send_rows[own],

@@ -1,4 +1,5 @@
 #include "parallel/communicator.h"
+#include "parallel/row_offsets.h"
 #include "tensor/device.h"
 #include "tensor/error.h"
 
@@ -19,12 +20,14 @@ class SelfCommunicator final : public Communicator {
 
   Handle all_reduce(Tensor&, Reduction) override { return {}; }
 
-  Handle all_gather(const Tensor& part, Tensor& whole) override {
+  Handle all_gather_v(const Tensor& part, Tensor& whole, const std::vector<int64_t>& rows) override {
+    part_offsets(rows, 0, 1, part, whole);
     copy_unless_same(part, whole);
     return {};
   }
 
-  Handle reduce_scatter(const Tensor& whole, Tensor& part) override {
+  Handle reduce_scatter_v(const Tensor& whole, Tensor& part, const std::vector<int64_t>& rows) override {
+    part_offsets(rows, 0, 1, part, whole);
     copy_unless_same(whole, part);
     return {};
   }

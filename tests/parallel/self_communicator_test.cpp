@@ -49,7 +49,7 @@ TEST_F(SelfCommunicator, CopiesOutOfPlace) {
   Tensor received = filled({0, 0, 0});
 
   self_->all_gather(x, gathered).wait();
-  self_->reduce_scatter(x, scattered).wait();
+  self_->reduce_scatter_v(x, scattered, {3}).wait();
   self_->all_to_all_v(x, {3}, received, {3}).wait();
 
   EXPECT_EQ(values_of(gathered), values_of(x));
@@ -62,6 +62,8 @@ TEST_F(SelfCommunicator, RefusesWhatAGroupOfOneCannotDo) {
   Tensor shorter = filled({1});
 
   EXPECT_THROW(self_->all_gather(x, shorter), tensor::InternalError);
+  EXPECT_THROW(self_->all_gather_v(x, x, {2}), tensor::InternalError);
+  EXPECT_THROW(self_->reduce_scatter_v(x, x, {3, 0}), tensor::InternalError);
   EXPECT_THROW(self_->all_to_all_v(x, {2}, x, {2}), tensor::InternalError);
   EXPECT_THROW(self_->broadcast(x, 1), tensor::InternalError);
   EXPECT_THROW(self_->send(x, 0), tensor::InternalError);
