@@ -1,5 +1,6 @@
 #pragma once
-/// Causal self-attention with grouped heads: qkv product, optional qk-norm, RoPE, attention, output product.
+/// Causal self-attention with grouped heads: qkv product, optional qk-norm, RoPE, attention, output product. Heads are
+/// shared out over the tensor-parallel ranks: each attends over all tokens with its own.
 
 #include <optional>
 
@@ -7,12 +8,20 @@
 #include "model/linear.h"
 #include "model/micro_batch.h"
 #include "model/norm_layer.h"
+#include "model/stage_context.h"
 
 namespace model {
 
+/// Heads of one tensor-parallel rank. Ranks that read the same kv head hold copies of it.
+struct HeadsHere {
+  int64_t q = 0;
+  int64_t kv = 0;
+};
+HeadsHere heads_here(const ModelConfig& config, const parallel::TensorParallel& tensor_parallel);
+
 class Attention {
  public:
-  /// What a micro-batch keeps between its passes. backward_input frees qkv and lse.
+  /// What a micro-batch keeps between its passes, of this rank's heads. backward_input frees qkv and lse.
   struct Saved {
     tensor::Tensor qkv;               // [tokens, (heads + 2 kv_heads) * head_dim], after qk-norm and RoPE
     tensor::Tensor raw_qk;            // [tokens, (heads + kv_heads) * head_dim], before qk-norm; only with it
@@ -22,19 +31,20 @@ class Attention {
     tensor::Tensor d_normed_qk;       // gradient of the outputs of qk-norm, only with it
   };
 
-  Attention(const ModelConfig& config, const std::string& name, parallel::ParameterStore& store);
+  Attention(const ModelConfig& config, const std::string& name, const parallel::TensorParallel& tensor_parallel,
+            parallel::ParameterStore& store);
 
-  /// x [tokens, hidden] (normed) -> y [tokens, hidden]. rope_table may be absent (no RoPE).
+  /// x [tokens held, hidden] (normed) -> y [tokens held, hidden]
   tensor::Tensor forward(tensor::Ops& ops, const tensor::Tensor& x, const MicroBatch& batch,
-                         const tensor::Tensor& rope_table, Saved& saved) const;
+                         const StageContext& context, Saved& saved) const;
   tensor::Tensor backward_input(tensor::Ops& ops, tensor::Tensor dy, const MicroBatch& batch,
-                                const tensor::Tensor& rope_table, Saved& saved) const;
+                                const StageContext& context, Saved& saved) const;
   /// x is the input of forward.
-  void backward_weight(tensor::Ops& ops, const tensor::Tensor& x, Saved& saved) const;
+  void backward_weight(tensor::Ops& ops, const tensor::Tensor& x, const StageContext& context, Saved& saved) const;
 
   /// Forward of new tokens of one sequence, whose keys and values join the cache. x [new tokens, hidden].
-  tensor::Tensor decode(tensor::Ops& ops, const tensor::Tensor& x, const MicroBatch& batch,
-                        const tensor::Tensor& rope_table, LayerCache& cache) const;
+  tensor::Tensor decode(tensor::Ops& ops, const tensor::Tensor& x, const MicroBatch& batch, const StageContext& context,
+                        LayerCache& cache) const;
 
  private:
   // Views [tokens, heads, head_dim] of the columns of a fused tensor [tokens, q | k | v] (or [tokens, q | k]).
@@ -42,16 +52,17 @@ class Attention {
   tensor::Tensor k_of(const tensor::Tensor& fused) const;
   tensor::Tensor v_of(const tensor::Tensor& fused) const;
   tensor::Tensor heads_of(const tensor::Tensor& fused, int64_t first_head, int64_t num_heads) const;
-  void project(tensor::Ops& ops, const tensor::Tensor& x, const MicroBatch& batch, const tensor::Tensor& rope_table,
+  void project(tensor::Ops& ops, const tensor::Tensor& x, const MicroBatch& batch, const StageContext& context,
                Saved& saved) const;
   void normalize_qk(tensor::Ops& ops, Saved& saved) const;
   void normalize_qk_backward(tensor::Ops& ops, Saved& saved) const;
   double scale() const;
 
-  int64_t num_heads_, num_kv_heads_, head_dim_;
-  Linear qkv_;
+  int64_t num_heads_, num_kv_heads_;  // of this rank
+  int64_t head_dim_;
+  ColumnParallelLinear qkv_;
   std::optional<NormLayer> q_norm_, k_norm_;
-  Linear out_;
+  RowParallelLinear out_;
 };
 
 }  // namespace model

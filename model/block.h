@@ -8,18 +8,10 @@
 
 namespace model {
 
-/// What the layers of a stage share.
-struct StageContext {
-  double dropout = 0;  ///< 0 outside training
-  uint64_t dropout_seed = 0;
-  Recompute recompute = Recompute::none;
-  tensor::Tensor rope_table;  ///< absent without RoPE
-};
-
 class Block {
  public:
   /// What a micro-batch keeps. Selective recompute drops what is cheap to make again (outputs of norms and activation),
-  /// full recompute all but x; the backward passes make it again, as late as they can. Matrices are [tokens, hidden].
+  /// full recompute all but x; the backward passes make it again, as late as they can. Matrices: [tokens held, hidden].
   struct Saved {
     tensor::Tensor x;
     tensor::Tensor attention_in, attention_in_stats;  // norm(x)
@@ -30,15 +22,16 @@ class Block {
     tensor::Tensor d_attention_in, d_mlp_in;  // from backward_input, for backward_weight
   };
 
-  Block(const ModelConfig& config, int64_t layer, parallel::ParameterStore& store);
+  Block(const ModelConfig& config, int64_t layer, const parallel::TensorParallel& tensor_parallel,
+        parallel::ParameterStore& store);
 
-  /// x [tokens, hidden] -> y [tokens, hidden]
+  /// x [tokens held, hidden] -> y [tokens held, hidden]
   tensor::Tensor forward(tensor::Ops& ops, tensor::Tensor x, const MicroBatch& batch, const StageContext& context,
                          Saved& saved) const;
   tensor::Tensor backward_input(tensor::Ops& ops, tensor::Tensor dy, const MicroBatch& batch,
                                 const StageContext& context, Saved& saved) const;
   /// The last use of saved, which is empty afterwards.
-  void backward_weight(tensor::Ops& ops, Saved& saved) const;
+  void backward_weight(tensor::Ops& ops, const StageContext& context, Saved& saved) const;
 
   /// Forward of new tokens of one sequence, without dropout, with the layer's key and value cache.
   tensor::Tensor decode(tensor::Ops& ops, const tensor::Tensor& x, const MicroBatch& batch, const StageContext& context,
@@ -50,7 +43,10 @@ class Block {
   void drop_recomputable(Recompute recompute, Saved& saved) const;
   tensor::Dropout dropout(const MicroBatch& batch, const StageContext& context, int64_t branch) const;
 
+  tensor::Tensor held_index(const MicroBatch& batch, const StageContext& context) const;  // int64 [tokens held]
+
   int64_t layer_;
+  parallel::Communicator& tp_;
   NormLayer attention_norm_;
   Attention attention_;
   NormLayer mlp_norm_;

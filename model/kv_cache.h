@@ -1,9 +1,10 @@
 #pragma once
-/// Keys and values of the tokens a generated sequence has seen, per layer.
+/// Keys and values of the tokens a generated sequence has seen, per layer, of the heads of this rank.
 
 #include <vector>
 
-#include "model/config.h"
+#include "tensor/device.h"
+#include "tensor/tensor.h"
 
 namespace model {
 
@@ -17,7 +18,8 @@ struct KvCache {
   std::vector<LayerCache> layers;
   int64_t length = 0;  ///< tokens seen
 
-  KvCache(const ModelConfig& config, int64_t capacity, tensor::Dtype dtype, tensor::Device& device);
+  /// One pair of tensors a layer, each of this shape.
+  KvCache(int64_t num_layers, tensor::Shape shape, tensor::Dtype dtype, tensor::Device& device);
 };
 
 }  // namespace model

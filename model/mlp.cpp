@@ -25,39 +25,36 @@ LinearSpec down_spec(const ModelConfig& config, const std::string& name) {
 
 }  // namespace
 
-Mlp::Mlp(const ModelConfig& config, const std::string& name, parallel::ParameterStore& store)
-    : activation_(config.activation), up_(up_spec(config, name), store), down_(down_spec(config, name), store) {}
+Mlp::Mlp(const ModelConfig& config, const std::string& name, const parallel::TensorParallel& tensor_parallel,
+         parallel::ParameterStore& store)
+    : activation_(config.activation),
+      up_(up_spec(config, name), tensor_parallel, store),
+      down_(down_spec(config, name), tensor_parallel, store) {}
 
-Tensor Mlp::forward(Ops& ops, const Tensor& x, Saved& saved) const {
-  recompute(ops, x, saved);
-  Tensor y = activation_like(x, x.shape());
-  down_.forward(ops, saved.activated, y);
-  return y;
+Tensor Mlp::forward(Ops& ops, const Tensor& x, const StageContext& context, Saved& saved) const {
+  recompute(ops, x, context, saved);
+  return down_.forward(ops, saved.activated, context.tokens);
 }
 
-void Mlp::recompute(Ops& ops, const Tensor& x, Saved& saved) const {
-  saved.up = activation_like(x, {x.dim(0), up_.out()});
-  up_.forward(ops, x, saved.up);
+void Mlp::recompute(Ops& ops, const Tensor& x, const StageContext& context, Saved& saved) const {
+  saved.up = up_.forward(ops, x, context.tokens);
   activate(ops, saved);
 }
 
-Tensor Mlp::backward_input(Ops& ops, Tensor dy, Saved& saved) const {
-  Tensor d_activated = activation_like(dy, {dy.dim(0), ffn_size(saved)});
-  down_.backward_input(ops, dy, d_activated);
-  saved.d_up = activation_like(dy, saved.up.shape());
+Tensor Mlp::backward_input(Ops& ops, Tensor dy, const StageContext& context, Saved& saved) const {
+  Tensor d_activated = down_.backward_input(ops, dy, context.tokens);
+  saved.dy = std::move(dy);
+  saved.d_up = activation_like(saved.up, saved.up.shape());
   ops.activation_backward(activation_, d_activated, saved.up, saved.d_up);
   d_activated = {};
   if (!saved.activated) activate(ops, saved);
   saved.up = {};
-  Tensor dx = activation_like(dy, dy.shape());
-  up_.backward_input(ops, saved.d_up, dx);
-  saved.dy = std::move(dy);
-  return dx;
+  return up_.backward_input(ops, saved.d_up, context.tokens);
 }
 
-void Mlp::backward_weight(Ops& ops, const Tensor& x, Saved& saved) const {
+void Mlp::backward_weight(Ops& ops, const Tensor& x, const StageContext& context, Saved& saved) const {
   down_.backward_weight(ops, saved.dy, saved.activated);
-  up_.backward_weight(ops, saved.d_up, x);
+  up_.backward_weight(ops, saved.d_up, x, context.tokens);
 }
 
 void Mlp::activate(Ops& ops, Saved& saved) const {

@@ -7,15 +7,29 @@ using parallel::WeightDecay;
 using tensor::Ops;
 using tensor::Tensor;
 
+NormSpec hidden_norm(const ModelConfig& config, const std::string& name,
+                     const parallel::TensorParallel& tensor_parallel) {
+  return {.name = name,
+          .size = config.hidden_size,
+          .norm = {config.norm, config.norm_eps},
+          .bias = config.bias,
+          .partial_grad = tensor_parallel.partial_over_tokens(),
+          .is_primary = tensor_parallel.is_primary()};
+}
+
 NormLayer::NormLayer(const NormSpec& spec, parallel::ParameterStore& store) : norm_(spec.norm) {
-  weight_ = &store.add({.name = spec.name + ".weight",
-                        .shape = {spec.size},
-                        .init = {Initializer::Kind::ones},
-                        .weight_decay = WeightDecay::no});
-  if (spec.bias && spec.norm.kind == tensor::NormKind::layer_norm) {
-    bias_ =
-        &store.add({.name = spec.name + ".bias", .shape = {spec.size}, .init = {}, .weight_decay = WeightDecay::no});
-  }
+  const auto add = [&](const std::string& name, Initializer::Kind init) {
+    return &store.add({.name = name,
+                       .shape = {spec.size},
+                       .init = {init},
+                       .weight_decay = WeightDecay::no,
+                       .slice = {},
+                       .is_primary = spec.is_primary,
+                       .partial_grad = spec.partial_grad});
+  };
+  weight_ = add(spec.name + ".weight", Initializer::Kind::ones);
+  const bool has_bias = spec.bias && spec.norm.kind == tensor::NormKind::layer_norm;
+  if (has_bias) bias_ = add(spec.name + ".bias", Initializer::Kind::zeros);
 }
 
 void NormLayer::forward(Ops& ops, const Tensor& x, Tensor& y, Tensor& stats) const {
@@ -33,17 +47,15 @@ void NormLayer::backward_input(Ops& ops, const Tensor& dy, const Tensor& x, cons
 }
 
 void NormLayer::backward_weight(Ops& ops, const Tensor& dy, const Tensor& x, const Tensor& stats) const {
-  Tensor no_bias;
+  Tensor dweight = weight_->grad();
+  Tensor dbias = bias_ ? bias_->grad() : Tensor();
   const tensor::Write write = weight_->next_grad_write();
   if (bias_) {
     CHECK(bias_->next_grad_write() == write, "bias and weight get their gradients together");
   }
-  ops.norm_backward_weight(norm_, dy, x, stats, weight_->grad(), bias_ ? bias_->grad() : no_bias, write);
+  ops.norm_backward_weight(norm_, dy, x, stats, dweight, dbias, write);
 }
 
-const Tensor& NormLayer::bias_value() const {
-  static const Tensor kAbsent;
-  return bias_ ? bias_->value() : kAbsent;
-}
+Tensor NormLayer::bias_value() const { return bias_ ? bias_->value() : Tensor(); }
 
 }  // namespace model

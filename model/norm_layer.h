@@ -4,7 +4,8 @@
 #include <string>
 
 #include "model/config.h"
-#include "parallel/parameter.h"
+#include "parallel/parameter_store.h"
+#include "parallel/tensor_parallel.h"
 
 namespace model {
 
@@ -13,7 +14,14 @@ struct NormSpec {
   int64_t size = 0;
   tensor::Norm norm;
   bool bias = false;
+  /// Over whose ranks its gradient is a sum, where one rank sees a part of the rows (tokens or heads); null: all rows.
+  parallel::Communicator* partial_grad = nullptr;
+  bool is_primary = true;  ///< the one of the ranks that hold the same norm that counts and saves it
 };
+
+/// A norm of the residual stream, of the tokens held.
+NormSpec hidden_norm(const ModelConfig& config, const std::string& name,
+                     const parallel::TensorParallel& tensor_parallel);
 
 class NormLayer {
  public:
@@ -31,7 +39,7 @@ class NormLayer {
                        const tensor::Tensor& stats) const;
 
  private:
-  const tensor::Tensor& bias_value() const;
+  tensor::Tensor bias_value() const;
 
   tensor::Norm norm_;
   parallel::Parameter* weight_ = nullptr;

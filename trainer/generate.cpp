@@ -31,7 +31,11 @@ std::vector<double> download_as(const Tensor& x) {
 }  // namespace
 
 Generator::Generator(const model::ModelConfig& config, const model::Stage& stage, tensor::Ops& ops, Dtype dtype)
-    : config_(config), stage_(stage), ops_(ops), dtype_(dtype), cache_(config, config.seq_len, dtype, ops.device()) {}
+    : config_(config),
+      stage_(stage),
+      ops_(ops),
+      dtype_(dtype),
+      cache_(stage.make_cache(config.seq_len, dtype, ops.device())) {}
 
 void Generator::run(std::vector<int32_t> text, int64_t num_tokens, const SamplingOptions& options,
                     const std::function<void(int32_t)>& emit) {

@@ -7,23 +7,6 @@ namespace tests {
 
 using tensor::Dtype;
 
-namespace {
-
-/// Tokens [begin, end) of a batch of one sequence.
-model::HostBatch tokens_of(const model::HostBatch& batch, int64_t begin, int64_t end) {
-  const auto part = [&]<class T>(const std::vector<T>& whole) {
-    return std::vector<T>(whole.begin() + begin, whole.begin() + end);
-  };
-  return {.num_sequences = 1,
-          .tokens = part(batch.tokens),
-          .targets = part(batch.targets),
-          .positions = part(batch.positions),
-          .document_start = part(batch.document_start),
-          .token_index = part(batch.token_index)};
-}
-
-}  // namespace
-
 class Decode : public testing::TestWithParam<int64_t> {};
 
 TEST_P(Decode, GivesTheLogitsOfTheWholeSequence) {
@@ -32,7 +15,7 @@ TEST_P(Decode, GivesTheLogitsOfTheWholeSequence) {
     const model::HostBatch sequence = random_batch(config, 1, 1);
     const model::MicroBatch whole = model.upload(sequence);
     const tensor::Tensor expected = model.stage.logits(model.ops, whole);
-    model::KvCache cache(config, config.seq_len, Dtype::fp64, *model.backend.device);
+    model::KvCache cache = model.stage.make_cache(config.seq_len, Dtype::fp64, *model.backend.device);
 
     for (int64_t begin = 0; begin < config.seq_len; begin += GetParam()) {
       const int64_t end = std::min(config.seq_len, begin + GetParam());
@@ -51,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(ChunkSizes, Decode, testing::Values(1, 3, 13));
 TEST(Decode, RefusesMoreTokensThanTheCacheHolds) {
   const model::ModelConfig config = llama_config();
   TestModel model(config, Dtype::fp32);
-  model::KvCache cache(config, 4, Dtype::fp32, *model.backend.device);
+  model::KvCache cache = model.stage.make_cache(4, Dtype::fp32, *model.backend.device);
   const model::MicroBatch prompt = model.upload(tokens_of(random_batch(config, 1, 1), 0, 5));
 
   EXPECT_THROW(model.stage.decode(model.ops, prompt, cache), tensor::InternalError);
@@ -63,7 +46,7 @@ TEST(Decode, RefusesPositionsThatTheModelDoesNotKnow) {
   for (const model::Position position : {model::Position::rope, model::Position::none}) {
     config.position = position;
     TestModel model(config, Dtype::fp32);
-    model::KvCache cache(config, 14, Dtype::fp32, *model.backend.device);
+    model::KvCache cache = model.stage.make_cache(14, Dtype::fp32, *model.backend.device);
     const model::MicroBatch known = model.upload(sequence), one_more = model.upload(tokens_of(sequence, 12, 13));
 
     model.stage.decode(model.ops, known, cache);

@@ -34,9 +34,10 @@ TEST(Dropout, DrawsAnotherMaskAtEachPlace) {
   config.num_layers = 2;
   config.dropout = 0.5;
   TestModel whole(config, Dtype::fp32);
-  parallel::ParameterStore store;
-  const model::Stage body(config, {.first_layer = 0, .last_layer = 2, .has_head = false}, {.seed = 5}, store);
-  store.allocate(*whole.backend.device, Dtype::fp32);
+  parallel::ParameterStore store({}, whole.alone.data_parallel);
+  const model::Stage body(config, {.first_layer = 0, .last_layer = 2, .has_head = false}, {.seed = 5},
+                          whole.alone.tensor_parallel, store);
+  store.allocate(whole.ops, Dtype::fp32);
   const std::map<std::string, double> inputs{{"embedding.token.weight", 1},
                                              {"layers.0.attention.out.bias", 2},
                                              {"layers.0.mlp.down.bias", 4},
@@ -44,7 +45,8 @@ TEST(Dropout, DrawsAnotherMaskAtEachPlace) {
                                              {"layers.1.mlp.down.bias", 16}};
   for (parallel::Parameter* parameter : store.parameters()) {
     const double value = inputs.contains(parameter->name()) ? inputs.at(parameter->name()) : 0;
-    fill(parameter->value(), Values(static_cast<size_t>(parameter->value().numel()), value));
+    tensor::Tensor to = parameter->value();
+    fill(to, Values(static_cast<size_t>(to.numel()), value));
   }
 
   model::Stage::Saved saved;

@@ -14,9 +14,10 @@ using tensor::NormKind;
 namespace {
 
 int64_t built_parameter_count(const ModelConfig& config) {
-  parallel::ParameterStore store;
-  const model::Stage stage(config, model::whole_model(config), {}, store);
-  return store.numel();
+  const AloneGroups alone;
+  parallel::ParameterStore store({}, alone.data_parallel);
+  const model::Stage stage(config, model::whole_model(config), {}, alone.tensor_parallel, store);
+  return store.stored_numel();
 }
 
 ModelConfig gpt2_124m(int64_t vocab_size, int64_t seq_len) {

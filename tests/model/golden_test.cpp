@@ -43,7 +43,8 @@ class Golden : public testing::TestWithParam<std::tuple<GoldenModel, Dtype>> {
 
   void SetUp() override {
     for (parallel::Parameter* parameter : model_.store.parameters()) {
-      fill(parameter->value(), file_.doubles("weights/" + parameter->name()));
+      tensor::Tensor value = parameter->value();
+      fill(value, file_.doubles("weights/" + parameter->name()));
     }
   }
 

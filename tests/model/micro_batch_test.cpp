@@ -166,13 +166,15 @@ TEST(MicroBatchesInFlight, EqualOneAfterAnotherWithTiedEmbeddings) {
 TEST(Stages, ChainedEqualTheWholeModelBitwise) {
   const model::ModelConfig config = with_dropout(llama_config());
   TestModel whole(config, Dtype::fp32);
-  parallel::ParameterStore store;
-  model::Stage first(config, {.first_layer = 0, .last_layer = 2, .has_head = false}, {}, store);
-  model::Stage last(config, {.first_layer = 2, .last_layer = 3, .has_embedding = false}, {}, store);
-  store.allocate(*whole.backend.device, Dtype::fp32);
+  const parallel::TensorParallel& alone = whole.alone.tensor_parallel;
+  parallel::ParameterStore store({}, whole.alone.data_parallel);
+  model::Stage first(config, {.first_layer = 0, .last_layer = 2, .has_head = false}, {}, alone, store);
+  model::Stage last(config, {.first_layer = 2, .last_layer = 3, .has_embedding = false}, {}, alone, store);
+  store.allocate(whole.ops, Dtype::fp32);
   for (model::Stage* stage : {&first, &last}) stage->prepare(*whole.backend.device, Dtype::fp32);
   for (parallel::Parameter* parameter : store.parameters()) {
-    fill(parameter->value(), values_of(whole.store.at(parameter->name()).value()));
+    tensor::Tensor to = parameter->value();
+    fill(to, values_of(whole.store.at(parameter->name()).value()));
   }
 
   InFlight flight = forward(whole, random_batch(config, 2, 1));

@@ -46,13 +46,12 @@ inline model::HostBatch random_batch(const model::ModelConfig& config, int64_t n
   return batch;
 }
 
-/// Sequences [first, first + count) of a batch.
-inline model::HostBatch sequences_of(const model::HostBatch& batch, int64_t first, int64_t count) {
-  const int64_t seq_len = std::ssize(batch.tokens) / batch.num_sequences;
+/// Tokens [begin, end) of a batch of one sequence.
+inline model::HostBatch tokens_of(const model::HostBatch& batch, int64_t begin, int64_t end) {
   const auto part = [&]<class T>(const std::vector<T>& whole) {
-    return std::vector<T>(whole.begin() + first * seq_len, whole.begin() + (first + count) * seq_len);
+    return std::vector<T>(whole.begin() + begin, whole.begin() + end);
   };
-  return {.num_sequences = count,
+  return {.num_sequences = 1,
           .tokens = part(batch.tokens),
           .targets = part(batch.targets),
           .positions = part(batch.positions),
@@ -60,24 +59,47 @@ inline model::HostBatch sequences_of(const model::HostBatch& batch, int64_t firs
           .token_index = part(batch.token_index)};
 }
 
+/// Sequences [first, first + count) of a batch.
+inline model::HostBatch sequences_of(const model::HostBatch& batch, int64_t first, int64_t count) {
+  const int64_t seq_len = std::ssize(batch.tokens) / batch.num_sequences;
+  model::HostBatch part = tokens_of(batch, first * seq_len, (first + count) * seq_len);
+  part.num_sequences = count;
+  return part;
+}
+
+/// The groups of a rank that shares nothing.
+struct AloneGroups {
+  std::unique_ptr<parallel::Communicator> self = parallel::make_self_communicator("self");
+  parallel::TensorParallel tensor_parallel{*self, *self};
+  parallel::DataParallel data_parallel{*self, *self};
+};
+
+/// What this rank stores of a parameter's values, row after row; padding is 0.
+inline Values stored_box(const parallel::ParameterSpec& spec, const Values& global) {
+  if (!spec.slice) return global;
+  const parallel::Slice& slice = *spec.slice;
+  const tensor::Shape stored = spec.stored_shape();
+  const bool cuts_rows = slice.dim == 0;
+  const int64_t width = stored.row_numel(), global_width = spec.shape.row_numel();
+  const int64_t first = cuts_rows ? slice.begin * global_width : slice.begin;
+  Values box(static_cast<size_t>(stored.numel()), 0.0);
+  for (int64_t row = 0; row < (cuts_rows ? slice.end - slice.begin : stored[0]); ++row) {
+    const int64_t count = cuts_rows ? width : slice.end - slice.begin;
+    const auto from = global.begin() + first + row * global_width;
+    std::copy(from, from + count, box.begin() + row * width);
+  }
+  return box;
+}
+
 class TestModel {
  public:
   TestModel(const model::ModelConfig& model_config, tensor::Dtype dtype, const model::StageOptions& options = {},
             int num_threads = 2)
-      : config(model_config),
-        backend(tensor::make_cpu_backend({.num_threads = num_threads})),
-        ops(*backend.ops),
-        stage(config, model::whole_model(config), options, store) {
-    store.allocate(*backend.device, dtype);
-    stage.prepare(*backend.device, dtype);
-    // Larger than a fresh model's and with no zeros, so that no term hides.
-    for (parallel::Parameter* parameter : store.parameters()) {
-      Values values = random_values(parameter->value().numel(), tensor::hash_name(parameter->name()));
-      const bool is_norm = parameter->name().ends_with("norm.weight");
-      for (double& value : values) value = is_norm ? 1 + 0.2 * value : 0.3 * value;
-      fill(parameter->value(), values);
-    }
-  }
+      : TestModel(model_config, dtype, options, num_threads, nullptr) {}
+  /// One rank of several, each of which makes its own.
+  TestModel(const model::ModelConfig& model_config, tensor::Dtype dtype, const model::StageOptions& options,
+            const parallel::TensorParallel& tensor_parallel)
+      : TestModel(model_config, dtype, options, 1, &tensor_parallel) {}
 
   model::MicroBatch upload(const model::HostBatch& host, double grad_scale = 1) {
     model::MicroBatch batch = model::to_device(host, config.sliding_window, *backend.device);
@@ -90,15 +112,16 @@ class TestModel {
   double run_step(const std::vector<model::HostBatch>& micro_batches) {
     double num_valid = 0, loss = 0;
     for (const model::HostBatch& host : micro_batches) num_valid += num_valid_targets(host);
-    store.forget_gradients();
+    store.begin_step();
     for (const model::HostBatch& host : micro_batches) {
+      store.begin_micro_batch(&host == &micro_batches.back());
       const model::MicroBatch batch = upload(host, 1 / num_valid);
       model::Stage::Saved saved;
       stage.forward(ops, batch, {}, saved);
       stage.backward(ops, batch, {}, saved);
       loss += saved.loss;
     }
-    store.zero_unwritten_gradients();
+    store.finish_gradients();
     return loss;
   }
 
@@ -115,8 +138,30 @@ class TestModel {
   model::ModelConfig config;
   tensor::Backend backend;
   tensor::Ops& ops;
+  AloneGroups alone;
   parallel::ParameterStore store;
   model::Stage stage;
+
+ private:
+  TestModel(const model::ModelConfig& model_config, tensor::Dtype dtype, const model::StageOptions& options,
+            int num_threads, const parallel::TensorParallel* tensor_parallel)
+      : config(model_config),
+        backend(tensor::make_cpu_backend({.num_threads = num_threads})),
+        ops(*backend.ops),
+        store({}, alone.data_parallel),
+        stage(config, model::whole_model(config), options, tensor_parallel ? *tensor_parallel : alone.tensor_parallel,
+              store) {
+    store.allocate(ops, dtype);
+    stage.prepare(*backend.device, dtype);
+    // Larger than a fresh model's and with no zeros, so that no term hides.
+    for (parallel::Parameter* parameter : store.parameters()) {
+      Values values = random_values(parameter->spec().shape.numel(), tensor::hash_name(parameter->name()));
+      const bool is_norm = parameter->name().ends_with("norm.weight");
+      for (double& value : values) value = is_norm ? 1 + 0.2 * value : 0.3 * value;
+      tensor::Tensor to = parameter->value();
+      fill(to, stored_box(parameter->spec(), values));
+    }
+  }
 };
 
 /// What the gradient of a parameter is measured against: its norm. A bias of k moves all scores of a query alike where
