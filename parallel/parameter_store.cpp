@@ -58,6 +58,8 @@ Tensor& ParameterUnit::grads_to_write() {
 ParameterStore::ParameterStore(const ZeroOptions& options, const DataParallel& data_parallel)
     : options_(options), data_parallel_(data_parallel) {}
 
+ParameterStore::~ParameterStore() = default;
+
 void ParameterStore::begin_unit(std::string name) {
   units_.push_back(std::make_unique<ParameterUnit>());
   units_.back()->name = std::move(name);

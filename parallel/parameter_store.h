@@ -20,13 +20,10 @@
 #include <string_view>
 #include <vector>
 
+#include "parallel/config.h"
 #include "parallel/parameter.h"
 
 namespace parallel {
-
-/// When ZeRO-3 gives back gathered values: after each forward and each backward (two gathers a micro-batch), or only
-/// after backward (one).
-enum class Reshard { forward, never };
 
 struct ZeroOptions {
   int64_t stage = 0;
@@ -87,6 +84,11 @@ class ParameterStore {
    public:
     Use(ParameterStore& store, ParameterUnit& unit);
     Use(Use&& other) noexcept : store_(other.store_), unit_(std::exchange(other.unit_, nullptr)) {}
+    Use& operator=(Use&& other) noexcept {
+      std::swap(store_, other.store_);
+      std::swap(unit_, other.unit_);
+      return *this;
+    }
     ~Use();
 
    private:

@@ -188,27 +188,17 @@ class Checks {
 
   void layout() {
     const parallel::ParallelConfig& p = config_.parallel;
-    degree("tp", p.tp);
-    degree("sp", p.sp);
-    degree("pp", p.pp);
-    degree("dp", p.dp);
-    degree("dp_out", p.dp_out);
-    degree("ep", p.ep);
-    degree("expert_tp", p.expert_tp);
-    refuse_if(p.zero_stage != 0,
-              {{"parallel.zero_stage"},
-               fmt::format("parallel.zero_stage = {} is more than this version can do.", p.zero_stage),
-               "It trains on one rank, so that there is nothing to split.",
-               "set it to 0, or remove it."},
-              tensor::ExitCode::layout);
+    not_split("sp", p.sp);
+    not_split("pp", p.pp);
+    not_split("ep", p.ep);
+    not_split("expert_tp", p.expert_tp);
   }
 
-  void degree(const std::string& axis, int64_t size) {
-    const bool is_one_rank = size <= 1;  // dp = 0: "auto"
-    refuse_if(!is_one_rank,
+  void not_split(const std::string& axis, int64_t size) {
+    refuse_if(size > 1,
               {{"parallel." + axis},
-               fmt::format("parallel.{} = {} asks for more than one rank.", axis, size),
-               "This version trains on one rank.",
+               fmt::format("parallel.{} = {} asks for an axis that this version does not split.", axis, size),
+               "It splits over parallel.tp and parallel.dp.",
                "set it to 1, or remove it."},
               tensor::ExitCode::layout);
   }

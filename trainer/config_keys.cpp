@@ -94,6 +94,9 @@ void visit_keys(KeyVisitor& keys, parallel::ParallelConfig& parallel) {
   keys.integer({"expert_tp", "the number of tensor-parallel ranks inside an expert"}, parallel.expert_tp, degree);
   keys.integer({"zero_stage", "what is split over dp: 1 optimizer state, 2 and gradients, 3 and parameters"},
                parallel.zero_stage, {.min = 0, .max = 3});
+  keys.choice({"zero_reshard", "when zero_stage = 3 gives back gathered parameters"}, parallel.zero_reshard,
+              {{"forward", parallel::Reshard::forward}, {"never", parallel::Reshard::never}});
+  keys.boolean({"tp_sequence", "whether tp ranks share the tokens between matrix products"}, parallel.tp_sequence);
 }
 
 void visit_keys(KeyVisitor& keys, TrainConfig& train) {

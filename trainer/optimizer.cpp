@@ -1,11 +1,10 @@
 #include "trainer/optimizer.h"
 
-#include <cmath>
-
 namespace trainer {
 
 using parallel::Parameter;
 using parallel::ParameterUnit;
+using parallel::Range;
 using parallel::WeightDecay;
 using tensor::Dtype;
 using tensor::MemoryCategory;
@@ -13,109 +12,100 @@ using tensor::Ops;
 using tensor::Tensor;
 
 Optimizer::Optimizer(const OptimizerConfig& config, parallel::ParameterStore& store, Ops& ops, uint64_t seed)
-    : config_(config) {
+    : config_(config), store_(store) {
+  for (const auto& unit : store.units()) add_state(*unit, ops, seed);
+}
+
+void Optimizer::add_state(ParameterUnit& unit, Ops& ops, uint64_t seed) {
+  states_.push_back(std::make_unique<UnitState>());
+  UnitState& state = *states_.back();
   tensor::Device& device = ops.device();
-  for (ParameterUnit& parameters : store.units()) {
-    units_.push_back(std::make_unique<Unit>());
-    Unit& unit = *units_.back();
-    unit.parameters = &parameters;
-    const Dtype state_dtype = accumulator_of(parameters.values.dtype());
-    const auto state_tensor = [&] {
-      return device.allocate({parameters.numel}, state_dtype, MemoryCategory::optimizer);
-    };
-    unit.exp_avg = state_tensor();
-    unit.exp_avg_sq = state_tensor();
-    device.zero(unit.exp_avg);
-    device.zero(unit.exp_avg_sq);
-    if (parameters.values.dtype() != state_dtype) {
-      unit.master = state_tensor();
-      draw_master(parameters, unit.master, seed);
+  const bool is_cut = store_.options().stage > 0;
+  state.unit = &unit;
+  state.range = store_.optimizer_range(unit);
+  state.values = is_cut ? unit.own_values.view() : unit.values.view();
+  const Dtype dtype = accumulator_of(state.values.dtype());
+  for (Tensor* moment : {&state.exp_avg, &state.exp_avg_sq}) {
+    *moment = device.allocate({state.range.size()}, dtype, MemoryCategory::optimizer);
+    device.zero(*moment);
+  }
+  if (state.values.dtype() != dtype) {
+    state.master = device.allocate({state.range.size()}, dtype, MemoryCategory::optimizer);
+    for (const Parameter* parameter : unit.parameters) {
+      const Range kept = store_.kept_range(*parameter);
+      if (kept.size() == 0) continue;
+      const int64_t begin = parameter->offset() + kept.begin - state.range.begin;
+      Tensor part = state.master.rows(begin, begin + kept.size());
+      draw_into(*parameter, seed, kept, part);
     }
-    add_ranges(unit);
+  }
+  add_stretches(state);
+}
+
+void Optimizer::add_stretches(UnitState& state) {
+  const size_t first = stretches_.size();
+  for (const Parameter* parameter : state.unit->parameters) {
+    const Range kept = store_.kept_range(*parameter);
+    if (kept.size() == 0) continue;
+    const int64_t begin = parameter->offset() + kept.begin - state.range.begin;
+    const WeightDecay weight_decay = parameter->spec().weight_decay;
+    if (stretches_.size() > first && stretches_.back().weight_decay == weight_decay) {
+      stretches_.back().range.end = begin + kept.size();
+    } else {
+      stretches_.push_back({&state, {begin, begin + kept.size()}, weight_decay});
+    }
   }
 }
 
-double Optimizer::grad_norm(Ops& ops) const {
-  double sum = 0;
-  for (const auto& unit : units_) sum += ops.sum_of_squares(unit->parameters->grads);
-  return std::sqrt(sum);
-}
-
 void Optimizer::update(Ops& ops, const Step& step) {
-  for (const Range& range : ranges_) {
+  for (const Stretch& stretch : stretches_) {
     const tensor::AdamW adamw{.lr = step.lr,
                               .beta1 = config_.beta1,
                               .beta2 = config_.beta2,
                               .eps = config_.eps,
-                              .weight_decay = range.weight_decay == WeightDecay::yes ? config_.weight_decay : 0,
+                              .weight_decay = stretch.weight_decay == WeightDecay::yes ? config_.weight_decay : 0,
                               .step = step.step,
                               .grad_scale = step.grad_scale};
-    const auto part = [&](const Tensor& flat) { return flat ? flat.rows(range.begin, range.end) : Tensor(); };
-    const Unit& unit = *range.unit;
-    Tensor value = part(unit.parameters->values);
-    Tensor master = part(unit.master);
-    Tensor exp_avg = part(unit.exp_avg);
-    Tensor exp_avg_sq = part(unit.exp_avg_sq);
+    const auto part = [&](const Tensor& flat) {
+      return flat ? flat.rows(stretch.range.begin, stretch.range.end) : Tensor();
+    };
+    const UnitState& state = *stretch.state;
+    const bool is_cut = store_.options().stage > 0;
+    const Tensor grad = part(is_cut ? state.unit->own_grads : state.unit->grads);
+    Tensor exp_avg = part(state.exp_avg);
+    Tensor exp_avg_sq = part(state.exp_avg_sq);
+    Tensor value = part(state.values);
+    Tensor master = part(state.master);
     Tensor no_value;
     if (master) {
-      ops.adamw(adamw, part(unit.parameters->grads), master, exp_avg, exp_avg_sq, value);
+      ops.adamw(adamw, grad, master, exp_avg, exp_avg_sq, value);
     } else {
-      ops.adamw(adamw, part(unit.parameters->grads), value, exp_avg, exp_avg_sq, no_value);
+      ops.adamw(adamw, grad, value, exp_avg, exp_avg_sq, no_value);
     }
   }
 }
 
-std::vector<checkpoint::NamedTensor> Optimizer::state() {
-  std::vector<checkpoint::NamedTensor> tensors;
-  const auto add = [&](const std::string& group, const Parameter& parameter, const Tensor& flat, int64_t begin) {
-    const tensor::Shape& shape = parameter.spec().shape;
-    Tensor view = flat.rows(begin, begin + shape.numel()).reshaped(shape);
-    state_views_.push_back(std::make_unique<Tensor>(std::move(view)));
-    tensors.push_back({group + "/" + parameter.name(), state_views_.back().get()});
-  };
-  for (const auto& unit : units_) {
-    int64_t begin = 0;
-    for (const Parameter* parameter : unit->parameters->parameters) {
-      add("weights", *parameter, unit->master ? unit->master : unit->parameters->values, begin);
-      add("exp_avg", *parameter, unit->exp_avg, begin);
-      add("exp_avg_sq", *parameter, unit->exp_avg_sq, begin);
-      begin += parameter->spec().shape.numel();
+std::vector<StateFragment> Optimizer::state() const {
+  std::vector<StateFragment> fragments;
+  for (const auto& state : states_) {
+    for (const Parameter* parameter : state->unit->parameters) {
+      const Range kept = store_.kept_range(*parameter);
+      const int64_t begin = parameter->offset() + kept.begin - state->range.begin;
+      const auto add = [&](const char* kind, const Tensor& flat) {
+        Tensor values = kept.size() > 0 ? flat.rows(begin, begin + kept.size()) : flat.rows(0, 0);
+        fragments.push_back({kind, parameter, kept, std::move(values)});
+      };
+      add("weights", state->master ? state->master : state->values);
+      add("exp_avg", state->exp_avg);
+      add("exp_avg_sq", state->exp_avg_sq);
     }
   }
-  return tensors;
+  return fragments;
 }
 
 void Optimizer::refresh_values(Ops& ops) {
-  for (const auto& unit : units_) {
-    if (unit->master) ops.cast(unit->master, unit->parameters->values);
-  }
-}
-
-void Optimizer::add_ranges(Unit& unit) {
-  int64_t begin = 0;
-  const size_t first_range = ranges_.size();
-  for (const Parameter* parameter : unit.parameters->parameters) {
-    const int64_t end = begin + parameter->spec().shape.numel();
-    const WeightDecay weight_decay = parameter->spec().weight_decay;
-    if (ranges_.size() > first_range && ranges_.back().weight_decay == weight_decay) {
-      ranges_.back().end = end;
-    } else {
-      ranges_.push_back({&unit, begin, end, weight_decay});
-    }
-    begin = end;
-  }
-}
-
-void Optimizer::draw_master(const ParameterUnit& parameters, Tensor& master, uint64_t seed) const {
-  int64_t begin = 0;
-  for (const Parameter* parameter : parameters.parameters) {
-    const int64_t count = parameter->spec().shape.numel();
-    std::vector<double> drawn(static_cast<size_t>(count));
-    draw_initial_values(parameter->spec(), seed, 0, drawn.data(), count);
-    const std::vector<float> values(drawn.begin(), drawn.end());
-    Tensor part = master.rows(begin, begin + count);
-    master.device().copy_from_host(values.data(), part);
-    begin += count;
+  for (const auto& state : states_) {
+    if (state->master) ops.cast(state->master, state->values);
   }
 }
 

@@ -1,16 +1,26 @@
 #pragma once
-/// AdamW over the flat buffers of a parameter store, one fused pass per unit.
+/// AdamW over the flat buffers of a parameter store, one fused pass per stretch that decays alike. Under ZeRO the state
+/// of a unit covers this rank's cut of it; nothing else here differs.
 ///
 /// Decay groups: matrices decay (linears, embeddings, head); vectors do not (norm weights, biases). Moments and master
 /// weights are fp32 (fp64 for an fp64 model). A bf16 model computes on weights rounded from its fp32 master.
 
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "checkpoint/state.h"
-#include "parallel/parameter.h"
+#include "parallel/parameter_store.h"
 #include "trainer/config.h"
 
 namespace trainer {
+
+/// A stretch of one kind of state of one parameter that this rank keeps.
+struct StateFragment {
+  std::string kind;  ///< "weights" (the master where there is one), "exp_avg", "exp_avg_sq"
+  const parallel::Parameter* parameter = nullptr;
+  parallel::Range range;  ///< of the parameter's stored box
+  tensor::Tensor values;  ///< [range.size()], a view
+};
 
 class Optimizer {
  public:
@@ -18,42 +28,42 @@ class Optimizer {
   /// draws, before rounding.
   Optimizer(const OptimizerConfig& config, parallel::ParameterStore& store, tensor::Ops& ops, uint64_t seed);
 
-  /// L2 norm of the whole gradient. Not finite when any element is not.
-  double grad_norm(tensor::Ops& ops) const;
-
   struct Step {
     int64_t step = 1;  ///< counts from 1
     double lr = 0;
     double grad_scale = 1;  ///< what clipping multiplies gradients by
   };
+  /// Updates this rank's part; the store publishes it.
   void update(tensor::Ops& ops, const Step& step);
 
-  /// "weights/NAME" (the master where there is one), "exp_avg/NAME", "exp_avg_sq/NAME" of every parameter: what a
-  /// checkpoint holds. The tensors are views that live as long as the optimizer.
-  std::vector<checkpoint::NamedTensor> state();
-  /// After `state()` was loaded: rounds the master weights into the model's.
+  /// Everything that a checkpoint holds of this rank, in order of registration.
+  std::vector<StateFragment> state() const;
+  /// After the state was loaded: rounds the master weights into the model's.
   void refresh_values(tensor::Ops& ops);
 
  private:
-  struct Unit {
-    parallel::ParameterUnit* parameters;
+  /// The state of the part of a unit that this rank keeps. All tensors [range.size()].
+  struct UnitState {
+    parallel::ParameterUnit* unit = nullptr;
+    parallel::Range range;  // of the unit's flat buffer
     tensor::Tensor master;  // absent: the model's own values are the master
     tensor::Tensor exp_avg, exp_avg_sq;
+    tensor::Tensor values;  // a view of the store's
   };
-  /// Neighbours of a unit that decay alike, as one range [begin, end) of its flat buffers.
-  struct Range {
-    Unit* unit;
-    int64_t begin, end;
+  /// Neighbours that decay alike: elements [begin, end) of a UnitState's tensors.
+  struct Stretch {
+    UnitState* state;
+    parallel::Range range;
     parallel::WeightDecay weight_decay;
   };
 
-  void add_ranges(Unit& unit);
-  void draw_master(const parallel::ParameterUnit& parameters, tensor::Tensor& master, uint64_t seed) const;
+  void add_state(parallel::ParameterUnit& unit, tensor::Ops& ops, uint64_t seed);
+  void add_stretches(UnitState& state);
 
   OptimizerConfig config_;
-  std::vector<std::unique_ptr<Unit>> units_;
-  std::vector<Range> ranges_;
-  std::vector<std::unique_ptr<tensor::Tensor>> state_views_;
+  parallel::ParameterStore& store_;
+  std::vector<std::unique_ptr<UnitState>> states_;
+  std::vector<Stretch> stretches_;
 };
 
 }  // namespace trainer

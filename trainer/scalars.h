@@ -1,0 +1,16 @@
+#pragma once
+/// Reductions of a few host numbers over a group.
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "parallel/communicator.h"
+
+namespace trainer {
+
+double all_reduce_scalar(parallel::Communicator& group, tensor::Device& device, double x,
+                         parallel::Reduction reduction);
+void all_reduce_integers(parallel::Communicator& group, tensor::Device& device, std::span<int64_t> x);
+
+}  // namespace trainer
