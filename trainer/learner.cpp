@@ -41,9 +41,8 @@ void check_finite(int64_t step, double loss, double grad_norm) {
   throw tensor::NumericsError(fmt::format(
       "step {}: loss = {}, gradient norm = {}.\n"
       "  The step was not applied and no checkpoint was written after it: weights and saved checkpoints are intact.\n"
-      "  Fix: resume with a lower optimizer.lr or a longer lr_schedule.warmup_steps; with precision.compute = "
-      "\"bf16\", "
-      "see whether fp32 diverges too.",
+      "  Fix: resume with a lower optimizer.lr or a longer lr_schedule.warmup_steps; with "
+      "precision.compute = \"bf16\",\n  see whether fp32 diverges too.",
       step, loss, grad_norm));
 }
 
