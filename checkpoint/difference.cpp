@@ -13,7 +13,7 @@
 namespace checkpoint {
 namespace {
 
-constexpr size_t kMaxLines = 40;
+constexpr size_t kMaxLines = 8;
 
 using ByName = std::map<std::string_view, const TensorInfo*>;
 
@@ -62,6 +62,9 @@ std::vector<std::string> list_differences(const ByName& stored, const ByName& wa
           fmt::format("it has \"{}\" {}, which this run has no place for.", printable(name), describe(*info)));
     }
   }
+  // what the optimizer keeps only repeats the shapes of the weights
+  std::ranges::stable_partition(lines,
+                                [](const std::string& line) { return line.find("\"weights/") != std::string::npos; });
   return lines;
 }
 
@@ -71,15 +74,15 @@ std::string explain(const ByName& stored, const ByName& wanted) {
   if (stored_layers != wanted_layers) {
     return fmt::format(
         "  It was written by a model with num_layers = {}; this one has {}.\n"
-        "  Fix: set model.num_layers = {}, or start anew with checkpoint.resume = \"none\".",
+        "  Fix: set model.num_layers = {}, or start a new run in another run.dir.",
         stored_layers, wanted_layers, stored_layers);
   }
   return fmt::format(
       "  It was written by a model of other sizes, another precision or another optimizer; the config it had is "
       "inside:\n"
       "  h5dump -d {} FILE\n"
-      "  Fix: use the tables [model], [precision] and [optimizer] of that config, or start anew with "
-      "checkpoint.resume = \"none\".",
+      "  Fix: use the tables [model], [precision] and [optimizer] of that config, or start a new run in "
+      "another run.dir.",
       format::kConfigText);
 }
 

@@ -144,7 +144,7 @@ std::optional<Resumed> resume_newest(const std::string& dir, std::span<const Nam
   }
   throw tensor::CheckpointError(fmt::format(
       "{}: all {} checkpoints are damaged:\n{}  Fix: set checkpoint.resume to a checkpoint elsewhere, or start "
-      "anew with checkpoint.resume = \"none\".",
+      "a new run in another run.dir.",
       dir, candidates.size(), reasons));
 }
 

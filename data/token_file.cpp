@@ -154,41 +154,45 @@ TokenFile TokenFile::open(const std::string& path, const TokenFileOptions& optio
                   path, bin_path));
 }
 
+TokenFile::Index TokenFile::read_index(ByteFile file) {
+  const std::string path = file.path();
+  const auto num_sequences = file.load<uint64_t>(18), num_bounds = file.load<uint64_t>(26);
+  const uint64_t offsets = checked_size(num_sequences, 4, kIndexHeaderBytes, path, "sequences");
+  const uint64_t documents = checked_size(num_sequences, 8, offsets, path, "sequences");
+  const uint64_t end = checked_size(num_bounds, 8, documents, path, "documents");
+  if (file.size() == end + num_sequences && num_sequences > 0)
+    throw DataError(
+        fmt::format("{}: is a multimodal index (one mode per sequence); only text can be read.\n"
+                    "  Fix: build a text-only file.",
+                    path));
+  if (file.size() != end)
+    throw DataError(
+        fmt::format("{}: has {} bytes, but {} sequences and {} document bounds need {}.\n"
+                    "  Fix: it was cut short or damaged; copy or build it again.",
+                    path, file.size(), num_sequences, num_bounds, end));
+  return {.file = std::move(file),
+          .num_sequences = static_cast<int64_t>(num_sequences),
+          .num_document_bounds = static_cast<int64_t>(num_bounds),
+          .lengths = kIndexHeaderBytes,
+          .offsets = offsets,
+          .documents = documents};
+}
+
 TokenFile TokenFile::open_megatron(ByteFile tokens, const std::string& index_path, const TokenFileOptions& options) {
   ByteFile index(index_path, options.access);
   check_index_header(index);
   TokenFile file(std::move(tokens), options);
   file.kind_ = TokenFileKind::megatron;
   file.dtype_ = megatron_dtype(index.load<uint8_t>(17), index_path);
-
-  const auto num_sequences = index.load<uint64_t>(18), num_bounds = index.load<uint64_t>(26);
-  const uint64_t offsets = checked_size(num_sequences, 4, kIndexHeaderBytes, index_path, "sequences");
-  const uint64_t documents = checked_size(num_sequences, 8, offsets, index_path, "sequences");
-  const uint64_t end = checked_size(num_bounds, 8, documents, index_path, "documents");
-  if (index.size() == end + num_sequences && num_sequences > 0)
-    throw DataError(
-        fmt::format("{}: is a multimodal index (one mode per sequence); only text can be read.\n"
-                    "  Fix: build a text-only file.",
-                    index_path));
-  if (index.size() != end)
-    throw DataError(
-        fmt::format("{}: has {} bytes, but {} sequences and {} document bounds need {}.\n"
-                    "  Fix: it was cut short or damaged; copy or build it again.",
-                    index_path, index.size(), num_sequences, num_bounds, end));
+  file.index_.emplace(read_index(std::move(index)));
   if (file.tokens_.size() % size_of(file.dtype_) != 0)
     throw DataError(
         fmt::format("{}: has {} bytes, not a multiple of the {} bytes of a {} token.\n"
                     "  Fix: it was cut short; copy or build it again.",
                     file.path(), file.tokens_.size(), size_of(file.dtype_), name(file.dtype_)));
   file.num_tokens_ = static_cast<int64_t>(file.tokens_.size()) / size_of(file.dtype_);
-  file.index_.emplace(Index{.file = std::move(index),
-                            .num_sequences = static_cast<int64_t>(num_sequences),
-                            .num_document_bounds = static_cast<int64_t>(num_bounds),
-                            .lengths = kIndexHeaderBytes,
-                            .offsets = offsets,
-                            .documents = documents});
   file.check_index_ends();
-  if (std::max(num_sequences, num_bounds) <= kCheckedAtOpen) file.check_index();
+  if (std::max(file.index_->num_sequences, file.index_->num_document_bounds) <= kCheckedAtOpen) file.check_index();
   return file;
 }
 

@@ -66,6 +66,7 @@ class TokenFile {
 
   TokenFile(ByteFile tokens, const TokenFileOptions& options) : tokens_(std::move(tokens)), options_(options) {}
   static TokenFile open_megatron(ByteFile tokens, const std::string& index_path, const TokenFileOptions& options);
+  static Index read_index(ByteFile file);
   static TokenFile open_single(ByteFile tokens, const TokenFileOptions& options);
   void check_index_ends() const;
   int64_t sequence_begin(int64_t sequence) const;  ///< in tokens; checked to lie inside the file

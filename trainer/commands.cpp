@@ -14,11 +14,10 @@ using tensor::ExitCode;
 
 namespace {
 
-/// The newest checkpoint of the config's run, or the one that checkpoint.resume names. A run that trained nothing has
-/// nothing to show.
+/// A run that trained nothing has nothing to show.
 checkpoint::Resumed load_trained(const Config& config, Learner& learner) {
   std::vector<checkpoint::NamedTensor> state = learner.state();
-  std::optional<checkpoint::Resumed> resumed = resume(config, learner, state);
+  std::optional<checkpoint::Resumed> resumed = load_checkpoint(config, learner, state);
   if (!resumed) {
     throw tensor::CheckpointError(
         fmt::format("There is no checkpoint in {}.\n  Fix: train first (trainer CONFIG), or name one by "
@@ -65,8 +64,9 @@ ExitCode run(const EvalCommand& command, const parallel::MpiEnvironment& mpi) {
   Learner learner(config, session.backend);
   const checkpoint::Resumed resumed = load_trained(config, learner);
   const LossSum loss = evaluator.run(learner);
-  fmt::print("step {}: {} over {} tokens of {} samples\n", resumed.info.progress.step, evaluator.describe(loss),
-             loss.num_targets, evaluator.num_samples());
+  fmt::print("step {}, {} tokens of {} samples\n", resumed.info.progress.step, loss.num_targets,
+             evaluator.num_samples());
+  for (const auto& [name, value] : evaluator.metrics(loss)) fmt::print("{} {}\n", name, value);  // as in metrics.jsonl
   return ExitCode::finished;
 }
 

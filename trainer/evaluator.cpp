@@ -16,6 +16,7 @@ Evaluator::Evaluator(const Config& config, std::optional<data::Dataset> dataset)
         "  Fix: name files in data.valid, raise data.valid_fraction = {}, or set train.eval_every = 0.",
         config.train.eval_every, config.model.seq_len, config.data.valid_fraction));
   }
+  if (num_samples_ > 0) data::read_batch(*dataset_, 0, std::min(batch_size_, num_samples_));
 }
 
 LossSum Evaluator::run(Learner& learner) const {

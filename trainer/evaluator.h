@@ -14,7 +14,8 @@ namespace trainer {
 class Evaluator {
  public:
   /// The set is the first train.eval_steps * train.global_batch_size samples of the validation data, or all of it where
-  /// it has fewer. DataError where the config asks for evaluation and keeps no data for it.
+  /// it has fewer. DataError where the config asks for evaluation and keeps no data for it, or where the first batch is
+  /// not for this model.
   Evaluator(const Config& config, std::optional<data::Dataset> dataset);
 
   int64_t num_samples() const { return num_samples_; }  ///< 0: no validation data

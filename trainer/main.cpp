@@ -5,6 +5,7 @@
 
 #include "data/byte_file.h"
 #include "trainer/commands.h"
+#include "trainer/launch_environment.h"
 
 namespace {
 
@@ -29,19 +30,33 @@ concept RunsAModel = requires(const Command& command, const parallel::MpiEnviron
   trainer::run(command, mpi);
 };
 
+template <RunsAModel Command>
+ExitCode run_inside_mpi(const Command& command) {
+  trainer::prepare_for_mpi();
+  parallel::MpiEnvironment mpi;
+  return static_cast<ExitCode>(mpi.run([&] {
+    parallel::check_launch(mpi.world_size(), trainer::launch_claims());
+    return static_cast<int>(trainer::run(command, mpi));
+  }));
+}
+
 int dispatch(const trainer::Command& command) {
   return std::visit(
       []<class Kind>(const Kind& kind) {
         if constexpr (RunsAModel<Kind>) {
-          return guarded([&] {
-            parallel::MpiEnvironment mpi;
-            return static_cast<ExitCode>(mpi.run([&] { return static_cast<int>(trainer::run(kind, mpi)); }));
-          });
+          return guarded([&] { return run_inside_mpi(kind); });
         } else {
           return guarded([&] { return trainer::run(kind); });
         }
       },
       command);
+}
+
+/// What was printed is part of what was asked for: a full disk behind "> file" is no success.
+ExitCode flush_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return ExitCode::finished;
+  throw tensor::StorageError(
+      "The output could not be written.\n  Fix: free space where standard output goes to, or choose another place.");
 }
 
 }  // namespace
@@ -53,5 +68,6 @@ int main(int argc, char** argv) {
     command = trainer::parse_command_line({argv + 1, argv + argc});
     return ExitCode::finished;
   });
-  return parsed != 0 ? parsed : dispatch(command);
+  const int ended = parsed != 0 ? parsed : dispatch(command);
+  return ended != 0 ? ended : guarded(flush_output);
 }

@@ -41,26 +41,21 @@ data::DatasetOptions dataset_options(const Config& config) {
           .seed = static_cast<uint64_t>(config.run.seed)};
 }
 
-std::optional<checkpoint::Resumed> resume(const Config& config, Learner& learner,
-                                          std::vector<checkpoint::NamedTensor>& state) {
-  refuse_to_mix_runs(config);
+std::optional<checkpoint::Resumed> load_checkpoint(const Config& config, Learner& learner,
+                                                   std::vector<checkpoint::NamedTensor>& state) {
   const std::string& from = config.checkpoint.resume;
-  std::optional<checkpoint::Resumed> resumed;
-  if (from == "auto") {
-    resumed = checkpoint::resume_newest(config.checkpoint.dir, state);
-  } else if (from != "none") {
-    resumed = checkpoint::Resumed{.info = checkpoint::load(from, state), .path = from, .warnings = {}};
-  }
-  if (resumed) {
-    check_seed(config, *resumed);
-    learner.loaded();
-  }
+  const bool is_path = from != "auto" && from != "none";
+  std::optional<checkpoint::Resumed> resumed =
+      is_path ? checkpoint::Resumed{.info = checkpoint::load(from, state), .path = from, .warnings = {}}
+              : checkpoint::resume_newest(config.checkpoint.dir, state);
+  if (resumed) learner.loaded();
   return resumed;
 }
 
 TrainingRun::TrainingRun(const Workbench& bench)
     : config_(bench.config),
       backend_(bench.backend),
+      console_(bench.console),
       dataset_(data::Dataset::open_train(config_.data, dataset_options(config_))),
       evaluator_(config_, data::Dataset::open_valid(config_.data, dataset_options(config_))),
       learner_(config_, backend_),
@@ -70,13 +65,33 @@ TrainingRun::TrainingRun(const Workbench& bench)
       peak_flops_(config_.cluster.peak_tflops > 0 ? config_.cluster.peak_tflops * 1e12
                                                   : backend_.device->peak_flops(config_.precision.compute)) {
   progress_.seed = static_cast<uint64_t>(config_.run.seed);
-  resumed_ = resume(config_, learner_, state_);
-  if (resumed_) progress_ = resumed_->info.progress;
+  refuse_to_mix_runs(config_);
+  resumed_ = load_checkpoint(config_, learner_, state_);
+  if (resumed_) {
+    check_seed(config_, *resumed_);
+    progress_ = resumed_->info.progress;
+  }
   last_saved_step_ = progress_.step;
+  // token ids are checked as they are read: those of the first step before anything is written
+  data::read_batch(dataset_, progress_.samples, config_.train.global_batch_size);
 }
 
 ExitCode TrainingRun::run() {
+  if (is_finished()) {
+    Log({.file = {}, .console = console_}).info(how_it_ended());
+    return ExitCode::finished;
+  }
   start();
+  try {
+    return train_steps();
+  } catch (const tensor::Error& error) {
+    log_->show_live("");
+    log_->to_file(error.what());  // on the console, main() says it
+    throw;
+  }
+}
+
+ExitCode TrainingRun::train_steps() {
   while (!is_finished()) {
     StepMetrics metrics = train_step();
     if (evaluation_is_due()) evaluate(metrics);
@@ -92,18 +107,10 @@ ExitCode TrainingRun::run() {
 void TrainingRun::start() {
   const RunFolder folder = prepare_run_folder(config_);
   checkpoint::remove_temporary_files(config_.checkpoint.dir);
-  log_.emplace(LogOptions{.file = folder.log_file(), .console = stdout});
+  log_.emplace(LogOptions{.file = folder.log_file(), .console = console_});
   metrics_.emplace(folder.metrics_file(), progress_.step);
   report_.emplace(*log_, ProgressReport::Options{.steps = config_.train.steps, .every_steps = config_.log.every_steps});
-  log_->info(fmt::format("trainer {} on {}", build_id(), backend_.device->describe()));
-  log_->info(fmt::format("model: {} weights; data: {} training samples, {} for evaluation",
-                         format_count(static_cast<double>(learner_.parameters().numel())), dataset_.num_samples(),
-                         evaluator_.num_samples()));
-  if (resumed_) {
-    for (const std::string& warning : resumed_->warnings) log_->warn(warning);
-    log_->info(fmt::format("resumed from {} at step {}", resumed_->path, progress_.step));
-  }
-  if (is_finished()) return;
+  say_how_it_starts();
   checkpoint::require_free_space(config_.checkpoint.dir, checkpoint::file_bytes(run_info(), state_));
   loader_.emplace(dataset_, data::LoaderOptions{.first_sample = progress_.samples,
                                                 .global_batch_size = config_.train.global_batch_size,
@@ -112,6 +119,16 @@ void TrainingRun::start() {
                                                 .num_batches = config_.train.steps - progress_.step,
                                                 .prefetch_batches = config_.data.prefetch_batches});
   last_save_time_ = Clock::now();
+}
+
+void TrainingRun::say_how_it_starts() {
+  log_->info(fmt::format("trainer {} on {}", build_id(), backend_.device->describe()));
+  log_->info(fmt::format("model: {} weights; data: {} training samples, {} for evaluation",
+                         format_count(static_cast<double>(learner_.parameters().numel())), dataset_.num_samples(),
+                         evaluator_.num_samples()));
+  if (!resumed_) return;
+  for (const std::string& warning : resumed_->warnings) log_->warn(warning);
+  log_->info(fmt::format("resumed from {} at step {}", resumed_->path, progress_.step));
 }
 
 StepMetrics TrainingRun::train_step() {
@@ -172,14 +189,18 @@ void TrainingRun::save() {
 
 void TrainingRun::finish() {
   report_->finish();
-  log_->info(
-      fmt::format("finished step {} of {}; the run is in {}", progress_.step, config_.train.steps, config_.run.dir));
+  log_->info(how_it_ended());
+}
+
+std::string TrainingRun::how_it_ended() const {
+  return fmt::format("finished step {} of {}; the run is in {}", progress_.step, config_.train.steps, config_.run.dir);
 }
 
 ExitCode TrainingRun::stop(int signal) {
   save();
-  log_->warn(fmt::format("{} received: saved step {} of {}. Run the same command again to go on.", strsignal(signal),
-                         progress_.step, config_.train.steps));
+  log_->warn(fmt::format("{} received: saved step {} of {}. Run the same command again{} to go on.", strsignal(signal),
+                         progress_.step, config_.train.steps,
+                         config_.checkpoint.resume == "auto" ? "" : " with --set checkpoint.resume=auto"));
   return ExitCode::run_again;
 }
 

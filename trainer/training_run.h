@@ -2,6 +2,7 @@
 /// One run from its start or its newest checkpoint to its last step.
 
 #include <chrono>
+#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -21,14 +22,15 @@ namespace trainer {
 struct Workbench {
   const Config& config;
   tensor::Backend& backend;
+  std::FILE* console = stdout;  ///< where it tells how it goes; null: nowhere
 };
 
 data::DatasetOptions dataset_options(const Config& config);
 
-/// Fills `state` as checkpoint.resume says, and nothing where a new run starts. ConfigError where that would mix two
-/// runs; CheckpointError where what there is cannot be used.
-std::optional<checkpoint::Resumed> resume(const Config& config, Learner& learner,
-                                          std::vector<checkpoint::NamedTensor>& state);
+/// Fills `state`, which is the learner's, from the checkpoint that checkpoint.resume names, else from the newest of the
+/// run. Nothing where there is none; CheckpointError where what there is cannot be used.
+std::optional<checkpoint::Resumed> load_checkpoint(const Config& config, Learner& learner,
+                                                   std::vector<checkpoint::NamedTensor>& state);
 
 class TrainingRun {
  public:
@@ -36,13 +38,15 @@ class TrainingRun {
   /// that can be wrong with a run's inputs is found here.
   explicit TrainingRun(const Workbench& bench);
 
-  /// Trains to the last step, or until a signal asks to stop.
+  /// Trains to the last step, or until a signal asks to stop. A run that was at its last step already writes nothing.
   tensor::ExitCode run();
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void start();  // creates the run's folder: from here on files are written
+  void say_how_it_starts();
+  tensor::ExitCode train_steps();
   StepMetrics train_step();
   bool evaluation_is_due() const;
   bool save_is_due() const;
@@ -50,12 +54,14 @@ class TrainingRun {
   void save();
   void finish();
   tensor::ExitCode stop(int signal);
+  std::string how_it_ended() const;
 
   bool is_finished() const { return progress_.step >= config_.train.steps; }
   checkpoint::RunInfo run_info() const;
 
   const Config& config_;
   tensor::Backend& backend_;
+  std::FILE* console_;
   data::Dataset dataset_;
   Evaluator evaluator_;
   Learner learner_;

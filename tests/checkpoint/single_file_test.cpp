@@ -196,7 +196,7 @@ TEST_F(SingleFile, ShortensALongListOfDifferences) {
 
   const std::string message = message_of<CheckpointError>([&] { checkpoint::load(path_, state_.named()); });
 
-  EXPECT_THAT(message, HasSubstr("... and 460 more."));
+  EXPECT_THAT(message, HasSubstr("... and 492 more."));
 }
 
 TEST_F(SingleFile, SaysThatThereIsNoSuchCheckpoint) {
