@@ -137,6 +137,24 @@ TEST_F(TensorParallelTest, HoldsItsPartOfEveryMatrix) {
   }
 }
 
+TEST_F(TensorParallelTest, WritesZerosToThePaddingOfTables) {
+  for (const bool tied : {true, false}) {
+    const ModelConfig config = with(shared_gpt2(), [&](ModelConfig& c) { c.tie_embeddings = tied; });
+    const Groups groups = make_groups(config.kv_heads());
+    TestModel sharded(config, Dtype::fp64, {}, groups.with(TokenSharding::whole));
+    for (const auto& unit : sharded.store.units()) fill(unit->grads, Values(static_cast<size_t>(unit->numel), NAN));
+
+    sharded.run_step({random_batch(config, 2, 1)});
+
+    for (const parallel::Parameter* table : sharded.store.parameters()) {
+      if (table->spec().shape[0] != config.vocab_size) continue;
+      const parallel::Slice& slice = *table->spec().slice;
+      const Values padding = values_of(table->grad().rows(slice.end - slice.begin, slice.stored));
+      EXPECT_EQ(padding, Values(padding.size(), 0.0)) << table->name();
+    }
+  }
+}
+
 TEST_F(TensorParallelTest, TrainsInBf16) {
   const ModelConfig config = shared_kitchen_sink();
   const Groups groups = make_groups(config.kv_heads());
