@@ -14,7 +14,7 @@
 namespace trainer {
 namespace {
 
-const std::vector<std::string> kCommands = {"train", "eval", "sample", "data"};
+const std::vector<std::string> kCommands = {"train", "eval", "sample", "verify", "data"};
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 finished; 2 usage or config; 3 layout or launch; 4 data; 5 checkpoint unusable; 6 storage;\n"
@@ -41,6 +41,7 @@ class CommandLine {
     add_train();
     add_eval();
     add_sample();
+    add_verify();
     add_data();
   }
 
@@ -92,6 +93,27 @@ class CommandLine {
         "the part of data.train that data.valid_fraction keeps back.\n\n"
         "Example:\n"
         "  trainer eval configs/quickstart.toml --set data.valid=other_text");
+  }
+
+  void add_verify() {
+    verify_app_ = app_.add_subcommand("verify", "Prove that the launched layout computes what one rank computes");
+    add_run_options(*verify_app_, verify_.run);
+    verify_app_->add_option("--steps", verify_.steps, "Optimizer steps to compare; default: 3")
+        ->check(in_range(int64_t{1}, int64_t{1'000'000}));
+    verify_app_->add_option("--tolerance", verify_.tolerance,
+                            "Largest relative difference; default: 1e-10 for loss and gradient norm and 1e-9 for\n"
+                            "gradients and weights in fp64, 1e-5 in fp32");
+    verify_app_->add_option("--dtype", dtype_name_, "What both runs compute in: fp64 (default) or fp32")
+        ->type_name("NAME")
+        ->check(CLI::IsMember(std::vector<std::string>{"fp64", "fp32"}));
+    verify_app_->add_flag("--data,!--synthetic", verify_.uses_data,
+                          "Train on the config's own data; default: --synthetic, random tokens");
+    verify_app_->footer(
+        "Trains the config on the ranks of the launch and once more on one rank, and compares losses, gradient\n"
+        "norms, every gradient of the first step and every weight after the last, by name. Exits with 7 where they\n"
+        "differ. Writes nothing.\n\n"
+        "Example:\n"
+        "  mpirun -np 4 trainer verify configs/quickstart.toml --set parallel.tp=2 --set parallel.zero_stage=3");
   }
 
   void add_sample() {
@@ -186,6 +208,12 @@ class CommandLine {
       eval_.run.device = device;
       return eval_;
     }
+    if (verify_app_->parsed()) {
+      verify_.run.device = device;
+      verify_.dtype = dtype_name_ == "fp32" ? tensor::Dtype::fp32 : tensor::Dtype::fp64;
+      refuse_nan(verify_.tolerance, "--tolerance");
+      return verify_;
+    }
     if (sample_app_->parsed()) {
       sample_.run.device = device;
       sample_.sampling.seed = static_cast<uint64_t>(seed_);
@@ -235,10 +263,12 @@ class CommandLine {
   }
 
   CLI::App app_{"Trains GPT-style language models, as one TOML file describes them.", "trainer"};
-  CLI::App *train_app_ = nullptr, *eval_app_ = nullptr, *sample_app_ = nullptr;
+  CLI::App *train_app_ = nullptr, *eval_app_ = nullptr, *sample_app_ = nullptr, *verify_app_ = nullptr;
   CLI::App *data_app_ = nullptr, *build_app_ = nullptr, *inspect_app_ = nullptr;
   TrainCommand train_;
   EvalCommand eval_;
+  VerifyCommand verify_;
+  std::string dtype_name_ = "fp64";
   SampleCommand sample_;
   DataBuildCommand build_;
   DataInspectCommand inspect_;

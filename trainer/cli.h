@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/build.h"
+#include "tensor/dtype.h"
 #include "trainer/sampling.h"
 
 namespace trainer {
@@ -36,6 +37,14 @@ struct SampleCommand {
   SamplingOptions sampling;
 };
 
+struct VerifyCommand {
+  RunOptions run;
+  int64_t steps = 3;
+  double tolerance = 0;  ///< of every relative difference; 0: those of the dtype
+  tensor::Dtype dtype = tensor::Dtype::fp64;
+  bool uses_data = false;  ///< the config's own data, else synthetic tokens
+};
+
 struct DataBuildCommand {
   data::BuildOptions options;
 };
@@ -51,7 +60,8 @@ struct ShowText {
   std::string text;
 };
 
-using Command = std::variant<TrainCommand, EvalCommand, SampleCommand, DataBuildCommand, DataInspectCommand, ShowText>;
+using Command = std::variant<TrainCommand, EvalCommand, SampleCommand, VerifyCommand, DataBuildCommand,
+                             DataInspectCommand, ShowText>;
 
 /// `arguments` without the program's name. Throws ConfigError for wrong usage, naming the nearest word that is known.
 Command parse_command_line(std::vector<std::string> arguments);

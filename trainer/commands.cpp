@@ -1,12 +1,15 @@
 #include "trainer/commands.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "data/tokenizer.h"
 #include "trainer/generate.h"
 #include "trainer/progress_format.h"
+#include "trainer/saved_state.h"
 #include "trainer/session.h"
 #include "trainer/training_run.h"
+#include "trainer/verify.h"
 
 namespace trainer {
 
@@ -16,8 +19,7 @@ namespace {
 
 /// A run that trained nothing has nothing to show.
 checkpoint::Resumed load_trained(const Config& config, Learner& learner) {
-  std::vector<checkpoint::NamedTensor> state = learner.state();
-  std::optional<checkpoint::Resumed> resumed = load_checkpoint(config, learner, state);
+  std::optional<checkpoint::Resumed> resumed = SavedState(config, learner).load();
   if (!resumed) {
     throw tensor::CheckpointError(
         fmt::format("There is no checkpoint in {}.\n  Fix: train first (trainer CONFIG), or name one by "
@@ -48,22 +50,23 @@ class BuildReport {
 }  // namespace
 
 ExitCode run(const TrainCommand& command, const parallel::MpiEnvironment& mpi) {
-  Session session = open_session(command.run, mpi);
-  TrainingRun training({session.config, session.backend});
+  Session session(command.run, mpi);
+  TrainingRun training({session.config, session.backend, session.context});
   return training.run();
 }
 
 ExitCode run(const EvalCommand& command, const parallel::MpiEnvironment& mpi) {
-  Session session = open_session(command.run, mpi);
+  Session session(command.run, mpi);
   const Config& config = session.config;
   const Evaluator evaluator(config, data::Dataset::open_valid(config.data, dataset_options(config)));
   if (evaluator.num_samples() == 0) {
     throw tensor::DataError(
         "The config keeps no data for evaluation.\n  Fix: name files in data.valid, or set data.valid_fraction.");
   }
-  Learner learner(config, session.backend);
+  Learner learner(config, session.backend, session.context);
   const checkpoint::Resumed resumed = load_trained(config, learner);
   const LossSum loss = evaluator.run(learner);
+  if (!session.context.is_root()) return ExitCode::finished;
   fmt::print("step {}, {} tokens of {} samples\n", resumed.info.progress.step, loss.num_targets,
              evaluator.num_samples());
   for (const auto& [name, value] : evaluator.metrics(loss)) fmt::print("{} {}\n", name, value);  // as in metrics.jsonl
@@ -71,7 +74,7 @@ ExitCode run(const EvalCommand& command, const parallel::MpiEnvironment& mpi) {
 }
 
 ExitCode run(const SampleCommand& command, const parallel::MpiEnvironment& mpi) {
-  Session session = open_session(command.run, mpi);
+  Session session(command.run, mpi);
   const Config& config = session.config;
   if (config.data.tokenizer.empty()) {
     throw tensor::ConfigError(
@@ -89,17 +92,39 @@ ExitCode run(const SampleCommand& command, const parallel::MpiEnvironment& mpi) 
                     "trained with.",
                     config.data.tokenizer, tokenizer->vocab_size(), config.model.vocab_size));
   }
-  Learner learner(config, session.backend);
+  Learner learner(config, session.backend, session.context);
   load_trained(config, learner);
 
-  fmt::print("{}", command.prompt);
+  const bool speaks = session.context.is_root();
+  if (speaks) fmt::print("{}", command.prompt);
   Generator generator(config.model, learner.stage(), learner.ops(), config.precision.compute);
   generator.run(prompt, command.num_tokens, command.sampling, [&](int32_t id) {
-    if (id < tokenizer->vocab_size()) fmt::print("{}", tokenizer->decode(std::span(&id, 1)));
+    if (speaks && id < tokenizer->vocab_size()) fmt::print("{}", tokenizer->decode(std::span(&id, 1)));
     std::fflush(stdout);
   });
-  fmt::print("\n");
+  if (speaks) fmt::print("\n");
   return ExitCode::finished;
+}
+
+ExitCode run(const VerifyCommand& command, const parallel::MpiEnvironment& mpi) {
+  Session session(command.run, mpi);
+  session.config.precision.compute = command.dtype;
+  std::optional<data::Dataset> dataset;
+  if (command.uses_data) {
+    dataset.emplace(data::Dataset::open_train(session.config.data, dataset_options(session.config)));
+  }
+  const auto source = dataset ? make_data_source(session.config, *dataset) : make_synthetic_source(session.config);
+  VerifyOptions options = default_verify_options(command.dtype);
+  options.steps = command.steps;
+  if (command.tolerance > 0) options.scalar_tolerance = options.tensor_tolerance = command.tolerance;
+
+  const auto differences = verify(session.config, session.backend, session.context, *source, options);
+  const bool passes = std::all_of(differences.begin(), differences.end(), [](const auto& d) { return d.passes(); });
+  if (session.context.is_root()) {
+    fmt::print("{} ranks against one, {} steps in {}\n{}", session.context.mesh().world_size(), options.steps,
+               to_string(command.dtype), format(differences));
+  }
+  return passes ? ExitCode::finished : ExitCode::numerics;
 }
 
 ExitCode run(const DataBuildCommand& command) {

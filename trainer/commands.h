@@ -10,6 +10,7 @@ namespace trainer {
 tensor::ExitCode run(const TrainCommand& command, const parallel::MpiEnvironment& mpi);
 tensor::ExitCode run(const EvalCommand& command, const parallel::MpiEnvironment& mpi);
 tensor::ExitCode run(const SampleCommand& command, const parallel::MpiEnvironment& mpi);
+tensor::ExitCode run(const VerifyCommand& command, const parallel::MpiEnvironment& mpi);
 
 /// Commands for one process.
 tensor::ExitCode run(const DataBuildCommand& command);

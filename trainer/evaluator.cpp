@@ -21,9 +21,13 @@ Evaluator::Evaluator(const Config& config, std::optional<data::Dataset> dataset)
 
 LossSum Evaluator::run(Learner& learner) const {
   LossSum sum;
+  const int64_t num_ranks = learner.context().num_data_ranks();
   for (int64_t begin = 0; begin < num_samples_; begin += batch_size_) {
     const int64_t count = std::min(batch_size_, num_samples_ - begin);
-    const LossSum part = learner.evaluate(data::read_batch(*dataset_, begin, count));
+    const int64_t most = (count + num_ranks - 1) / num_ranks;
+    const int64_t first = std::min(count, most * learner.context().data_rank());
+    const int64_t last = std::min(count, first + most);
+    const LossSum part = learner.evaluate(data::read_batch(*dataset_, begin + first, last - first), most);
     sum.loss += part.loss;
     sum.num_targets += part.num_targets;
   }

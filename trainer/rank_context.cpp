@@ -1,17 +1,43 @@
 #include "trainer/rank_context.h"
 
+#include <algorithm>
+
+#include "model/layout.h"
 #include "parallel/layout.h"
 
 namespace trainer {
 
 using parallel::Group;
+using parallel::throw_if_any;
 
 namespace {
+
+parallel::TokenSharding token_sharding(const Config& config) {
+  return config.parallel.tp_sequence ? parallel::TokenSharding::sharded : parallel::TokenSharding::whole;
+}
+
+/// Every data-parallel rank works on the same number of micro-batches.
+void batch_problems(const Config& config, const parallel::Degrees& degrees,
+                    std::vector<parallel::LayoutProblem>& problems) {
+  const int64_t batch = config.train.global_batch_size;
+  const int64_t micro = std::max<int64_t>(1, config.train.micro_batch_size);
+  const int64_t grain = micro * degrees.dp();
+  if (batch % grain == 0) return;
+  problems.push_back(
+      {"train.global_batch_size",
+       fmt::format(
+           "train.global_batch_size = {} is not a multiple of {} data-parallel ranks * train.micro_batch_size = "
+           "{}.\n  Every data-parallel rank works on the same number of sequences.\n  Fix: use {} or {}.",
+           batch, degrees.dp(), micro, std::max(grain, batch / grain * grain), (batch / grain + 1) * grain)});
+}
 
 parallel::Mesh make_mesh(const Config& config, int world_size) {
   parallel::ResolvedLayout layout = parallel::resolve_layout(config.parallel, world_size);
   throw_if_any(layout.problems);
-  throw_if_any(layout_problems(config, layout.degrees));
+  std::vector<parallel::LayoutProblem> problems =
+      model::layout_problems(config.model, layout.degrees, token_sharding(config));
+  batch_problems(config, layout.degrees, problems);
+  throw_if_any(problems);
   return parallel::Mesh(layout.degrees);
 }
 
@@ -23,7 +49,7 @@ RankContext::RankContext(const Config& config, int world_rank, int world_size, p
       rank_(world_rank),
       groups_(mesh_, world_rank, factory),
       kv_replicas_(factory.make("kv_replicas", kv_replica_ranks(mesh_, world_rank, config.model.kv_heads()))),
-      token_sharding_(config.parallel.tp_sequence ? parallel::TokenSharding::sharded : parallel::TokenSharding::whole),
+      token_sharding_(token_sharding(config)),
       ledger_(ledger) {}
 
 parallel::DataParallel RankContext::data_parallel() const { return {group(Group::zero), group(Group::dp_out)}; }

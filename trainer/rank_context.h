@@ -19,7 +19,8 @@ class RankContext {
               parallel::Ledger& ledger);
 
   const parallel::Mesh& mesh() const { return mesh_; }
-  int rank() const { return rank_; }  ///< of the world
+  int rank() const { return rank_; }           ///< of the world
+  bool is_root() const { return rank_ == 0; }  ///< the rank that logs and writes files
   parallel::Communicator& group(parallel::Group group) const { return groups_.at(group); }
   parallel::Communicator& world() const { return group(parallel::Group::world); }
   parallel::Ledger& ledger() const { return ledger_; }

@@ -1,5 +1,7 @@
 #include "trainer/scalars.h"
 
+#include "tensor/device.h"
+
 namespace trainer {
 
 using parallel::Reduction;

@@ -15,22 +15,12 @@ tensor::Backend open_backend(const RunOptions& options, const parallel::MpiEnvir
       {.num_threads = static_cast<int>(options.num_threads), .ranks_on_node = mpi.local_size()});
 }
 
-void require_one_rank(const parallel::MpiEnvironment& mpi) {
-  if (mpi.world_size() == 1) return;
-  throw tensor::LayoutError(
-      fmt::format("The launcher started {} ranks, but this version trains on one.\n"
-                  "  Fix: start trainer without mpirun or srun, or with one rank; it uses all cores by threads.",
-                  mpi.world_size()));
-}
-
 }  // namespace
 
-Session open_session(const RunOptions& options, const parallel::MpiEnvironment& mpi) {
-  require_one_rank(mpi);
-  Session session;
-  session.config = load_config(options.config, options.overrides);
-  session.backend = open_backend(options, mpi);
-  return session;
-}
+Session::Session(const RunOptions& options, const parallel::MpiEnvironment& mpi)
+    : config(load_config(options.config, options.overrides)),
+      backend(open_backend(options, mpi)),
+      factory(mpi, ledger),
+      context(config, mpi.world_rank(), mpi.world_size(), factory, ledger) {}
 
 }  // namespace trainer

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "checkpoint/single_file.h"
 #include "model/flops.h"
 #include "trainer/build_id.h"
 #include "trainer/config_reader.h"
@@ -41,44 +40,34 @@ data::DatasetOptions dataset_options(const Config& config) {
           .seed = static_cast<uint64_t>(config.run.seed)};
 }
 
-std::optional<checkpoint::Resumed> load_checkpoint(const Config& config, Learner& learner,
-                                                   std::vector<checkpoint::NamedTensor>& state) {
-  const std::string& from = config.checkpoint.resume;
-  const bool is_path = from != "auto" && from != "none";
-  std::optional<checkpoint::Resumed> resumed =
-      is_path ? checkpoint::Resumed{.info = checkpoint::load(from, state), .path = from, .warnings = {}}
-              : checkpoint::resume_newest(config.checkpoint.dir, state);
-  if (resumed) learner.loaded();
-  return resumed;
-}
-
 TrainingRun::TrainingRun(const Workbench& bench)
     : config_(bench.config),
       backend_(bench.backend),
+      context_(bench.context),
       console_(bench.console),
       dataset_(data::Dataset::open_train(config_.data, dataset_options(config_))),
       evaluator_(config_, data::Dataset::open_valid(config_.data, dataset_options(config_))),
-      learner_(config_, backend_),
+      learner_(config_, backend_, context_),
       lr_schedule_(config_.lr_schedule, {.peak_lr = config_.optimizer.lr, .steps = config_.train.steps}),
-      state_(learner_.state()),
+      saved_state_(config_, learner_),
       flops_per_token_(model::flops_per_token(config_.model).causal),
       peak_flops_(config_.cluster.peak_tflops > 0 ? config_.cluster.peak_tflops * 1e12
                                                   : backend_.device->peak_flops(config_.precision.compute)) {
   progress_.seed = static_cast<uint64_t>(config_.run.seed);
   refuse_to_mix_runs(config_);
-  resumed_ = load_checkpoint(config_, learner_, state_);
+  resumed_ = saved_state_.load();
   if (resumed_) {
     check_seed(config_, *resumed_);
     progress_ = resumed_->info.progress;
   }
   last_saved_step_ = progress_.step;
-  // token ids are checked as they are read: those of the first step before anything is written
+  // Token ids are checked as they are read: those of the first step before anything is written.
   data::read_batch(dataset_, progress_.samples, config_.train.global_batch_size);
 }
 
 ExitCode TrainingRun::run() {
   if (is_finished()) {
-    Log({.file = {}, .console = console_}).info(how_it_ended());
+    Log(log_options({})).info(how_it_ended());
     return ExitCode::finished;
   }
   start();
@@ -95,37 +84,48 @@ ExitCode TrainingRun::train_steps() {
   while (!is_finished()) {
     StepMetrics metrics = train_step();
     if (evaluation_is_due()) evaluate(metrics);
-    metrics_->write(metrics);
+    if (metrics_) metrics_->write(metrics);
     report_->show(metrics);
     if (save_is_due()) save();
-    if (const int signal = stop_request_.signal(); signal != 0 && !is_finished()) return stop(signal);
+    if (agreed_.signal != 0 && !is_finished()) return stop();
   }
   finish();
   return ExitCode::finished;
 }
 
 void TrainingRun::start() {
-  const RunFolder folder = prepare_run_folder(config_);
-  checkpoint::remove_temporary_files(config_.checkpoint.dir);
-  log_.emplace(LogOptions{.file = folder.log_file(), .console = console_});
-  metrics_.emplace(folder.metrics_file(), progress_.step);
+  const RunFolder folder{config_.run.dir};
+  if (context_.is_root()) {
+    prepare_run_folder(config_);
+    checkpoint::remove_temporary_files(config_.checkpoint.dir);
+    metrics_.emplace(folder.metrics_file(), progress_.step);
+  }
+  log_.emplace(log_options(context_.is_root() ? folder.log_file() : ""));
   report_.emplace(*log_, ProgressReport::Options{.steps = config_.train.steps, .every_steps = config_.log.every_steps});
   say_how_it_starts();
-  checkpoint::require_free_space(config_.checkpoint.dir, checkpoint::file_bytes(run_info(), state_));
+  saved_state_.require_free_space(run_info());
+  context_.ledger().end_step();
+  const int64_t part = config_.train.global_batch_size / context_.num_data_ranks();
   loader_.emplace(dataset_, data::LoaderOptions{.first_sample = progress_.samples,
                                                 .global_batch_size = config_.train.global_batch_size,
-                                                .slice_begin = 0,
-                                                .slice_end = config_.train.global_batch_size,
+                                                .slice_begin = part * context_.data_rank(),
+                                                .slice_end = part * (context_.data_rank() + 1),
                                                 .num_batches = config_.train.steps - progress_.step,
                                                 .prefetch_batches = config_.data.prefetch_batches});
   last_save_time_ = Clock::now();
 }
 
+LogOptions TrainingRun::log_options(const std::string& file) const {
+  return {.file = file,
+          .console = console_,
+          .speaker = {.rank = context_.rank(), .world_size = context_.mesh().world_size(), .node = {}}};
+}
+
 void TrainingRun::say_how_it_starts() {
   log_->info(fmt::format("trainer {} on {}", build_id(), backend_.device->describe()));
   log_->info(fmt::format("model: {} weights; data: {} training samples, {} for evaluation",
-                         format_count(static_cast<double>(learner_.parameters().numel())), dataset_.num_samples(),
-                         evaluator_.num_samples()));
+                         format_count(static_cast<double>(model::parameter_count(config_.model))),
+                         dataset_.num_samples(), evaluator_.num_samples()));
   if (!resumed_) return;
   for (const std::string& warning : resumed_->warnings) log_->warn(warning);
   log_->info(fmt::format("resumed from {} at step {}", resumed_->path, progress_.step));
@@ -138,11 +138,13 @@ StepMetrics TrainingRun::train_step() {
   const double lr = lr_schedule_.at(step);
   const data::Batch batch = loader_->next();
   const StepResult result = learner_.train({.step = step, .lr = lr}, batch);
+  progress_.step = step;
+  agreed_ =
+      agree({.save_is_due = is_time_to_save(), .signal = stop_request_.signal()}, context_.world(), *backend_.device);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
 
-  const int64_t tokens = batch.num_sequences * batch.seq_len;
-  progress_.step = step;
-  progress_.samples += batch.num_sequences;
+  const int64_t tokens = config_.train.global_batch_size * batch.seq_len;
+  progress_.samples += config_.train.global_batch_size;
   progress_.tokens += tokens;
   const double tokens_per_second = static_cast<double>(tokens) / seconds;
   return {.step = step,
@@ -153,9 +155,24 @@ StepMetrics TrainingRun::train_step() {
           .lr = lr,
           .tokens_per_second = tokens_per_second,
           .step_ms = seconds * 1e3,
-          .mfu = flops_per_token_ * tokens_per_second / peak_flops_,
+          .mfu = flops_per_token_ * tokens_per_second / (peak_flops_ * context_.mesh().world_size()),
           .memory_bytes = backend_.device->pool().total().peak_bytes,
-          .extra = {}};
+          .extra = rank_metrics()};
+}
+
+/// Of rank 0: what its model state takes, and what it sent this step.
+std::vector<std::pair<std::string, double>> TrainingRun::rank_metrics() {
+  std::vector<std::pair<std::string, double>> metrics;
+  for (const auto category :
+       {tensor::MemoryCategory::parameters, tensor::MemoryCategory::gradients, tensor::MemoryCategory::optimizer}) {
+    const int64_t bytes = backend_.device->pool().use(category).peak_bytes;
+    metrics.emplace_back(to_string(category) + "_bytes", static_cast<double>(bytes));
+  }
+  for (const auto& [key, line] : context_.ledger().end_step()) {
+    metrics.emplace_back(fmt::format("bytes/{}/{}/{}", key.axis, to_string(key.op), to_string(key.dtype)),
+                         static_cast<double>(line.bytes));
+  }
+  return metrics;
 }
 
 bool TrainingRun::evaluation_is_due() const {
@@ -165,23 +182,26 @@ bool TrainingRun::evaluation_is_due() const {
 
 void TrainingRun::evaluate(StepMetrics& metrics) {
   const LossSum loss = evaluator_.run(learner_);
-  metrics.extra = evaluator_.metrics(loss);
+  const auto results = evaluator_.metrics(loss);
+  metrics.extra.insert(metrics.extra.end(), results.begin(), results.end());
   log_->info(fmt::format("step {}: {}", metrics.step, evaluator_.describe(loss)));
 }
 
 bool TrainingRun::save_is_due() const {
-  const auto& when = config_.checkpoint;
-  if (is_finished()) return true;
-  if (when.every_steps > 0 && progress_.step % when.every_steps == 0) return true;
+  const int64_t every = config_.checkpoint.every_steps;
+  return is_finished() || (every > 0 && progress_.step % every == 0) || agreed_.save_is_due;
+}
+
+bool TrainingRun::is_time_to_save() const {
   const std::chrono::duration<double> since_save = Clock::now() - last_save_time_;
-  return when.every_minutes > 0 && since_save.count() >= 60 * when.every_minutes;
+  const double every_minutes = config_.checkpoint.every_minutes;
+  return every_minutes > 0 && since_save.count() >= 60 * every_minutes;
 }
 
 void TrainingRun::save() {
   if (last_saved_step_ == progress_.step) return;
-  metrics_->sync();
-  const std::string path =
-      checkpoint::save_in(config_.checkpoint.dir, run_info(), state_, config_.checkpoint.keep_last);
+  if (metrics_) metrics_->sync();
+  const std::string path = saved_state_.save(run_info());
   last_saved_step_ = progress_.step;
   last_save_time_ = Clock::now();
   log_->to_file(fmt::format("saved {}", path));
@@ -189,6 +209,8 @@ void TrainingRun::save() {
 
 void TrainingRun::finish() {
   report_->finish();
+  const parallel::Bill bill = context_.ledger().run();
+  if (!bill.empty()) log_->info(fmt::format("what rank 0 moved:\n{}", format_bill(bill)));
   log_->info(how_it_ended());
 }
 
@@ -196,11 +218,12 @@ std::string TrainingRun::how_it_ended() const {
   return fmt::format("finished step {} of {}; the run is in {}", progress_.step, config_.train.steps, config_.run.dir);
 }
 
-ExitCode TrainingRun::stop(int signal) {
+ExitCode TrainingRun::stop() {
   save();
-  log_->warn(fmt::format("{} received: saved step {} of {}. Run the same command again{} to go on.", strsignal(signal),
-                         progress_.step, config_.train.steps,
-                         config_.checkpoint.resume == "auto" ? "" : " with --set checkpoint.resume=auto"));
+  if (context_.is_root())
+    log_->warn(fmt::format("{} received: saved step {} of {}. Run the same command again{} to go on.",
+                           strsignal(agreed_.signal), progress_.step, config_.train.steps,
+                           config_.checkpoint.resume == "auto" ? "" : " with --set checkpoint.resume=auto"));
   return ExitCode::run_again;
 }
 

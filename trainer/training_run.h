@@ -6,14 +6,15 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/directory.h"
 #include "data/loader.h"
+#include "trainer/agreement.h"
 #include "trainer/evaluator.h"
 #include "trainer/learner.h"
 #include "trainer/log.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/metrics.h"
 #include "trainer/progress.h"
+#include "trainer/saved_state.h"
 #include "trainer/stop_request.h"
 
 namespace trainer {
@@ -22,15 +23,11 @@ namespace trainer {
 struct Workbench {
   const Config& config;
   tensor::Backend& backend;
+  const RankContext& context;
   std::FILE* console = stdout;  ///< where it tells how it goes; null: nowhere
 };
 
 data::DatasetOptions dataset_options(const Config& config);
-
-/// Fills `state`, which is the learner's, from the checkpoint that checkpoint.resume names, else from the newest of the
-/// run. Nothing where there is none; CheckpointError where what there is cannot be used.
-std::optional<checkpoint::Resumed> load_checkpoint(const Config& config, Learner& learner,
-                                                   std::vector<checkpoint::NamedTensor>& state);
 
 class TrainingRun {
  public:
@@ -50,10 +47,13 @@ class TrainingRun {
   StepMetrics train_step();
   bool evaluation_is_due() const;
   bool save_is_due() const;
+  bool is_time_to_save() const;  // by this rank's clock
+  std::vector<std::pair<std::string, double>> rank_metrics();
+  LogOptions log_options(const std::string& file) const;
   void evaluate(StepMetrics& metrics);
   void save();
   void finish();
-  tensor::ExitCode stop(int signal);
+  tensor::ExitCode stop();
   std::string how_it_ended() const;
 
   bool is_finished() const { return progress_.step >= config_.train.steps; }
@@ -61,6 +61,7 @@ class TrainingRun {
 
   const Config& config_;
   tensor::Backend& backend_;
+  const RankContext& context_;
   std::FILE* console_;
   data::Dataset dataset_;
   Evaluator evaluator_;
@@ -68,16 +69,17 @@ class TrainingRun {
   LrSchedule lr_schedule_;
   checkpoint::Progress progress_;
   std::optional<checkpoint::Resumed> resumed_;
-  std::vector<checkpoint::NamedTensor> state_;
+  SavedState saved_state_;
   double flops_per_token_;
   double peak_flops_;
 
   // Exist from start() on.
   std::optional<Log> log_;
-  std::optional<MetricsWriter> metrics_;
+  std::optional<MetricsWriter> metrics_;  // on rank 0
   std::optional<ProgressReport> report_;
   std::optional<data::Loader> loader_;
   StopRequest stop_request_;
+  Agreement agreed_;
   Clock::time_point last_save_time_;
   int64_t last_saved_step_ = 0;
 };

@@ -21,11 +21,15 @@ struct Trace {
   std::map<std::string, std::vector<double>> weights;    // after the last
 };
 
-std::vector<double> download(const Tensor& x) {
-  CHECK(x.dtype() == tensor::Dtype::fp64, "verification runs in fp64, not in {}", to_string(x.dtype()));
-  std::vector<double> values(static_cast<size_t>(x.numel()));
+template <class T>
+std::vector<double> download_as(const Tensor& x) {
+  std::vector<T> values(static_cast<size_t>(x.numel()));
   x.device().copy_to_host(x, values.data());
-  return values;
+  return {values.begin(), values.end()};
+}
+
+std::vector<double> download(const Tensor& x) {
+  return x.dtype() == tensor::Dtype::fp64 ? download_as<double>(x) : download_as<float>(x);
 }
 
 std::map<std::string, std::vector<double>> collect(Learner& learner, std::vector<StateFragment> fragments) {
@@ -114,6 +118,11 @@ std::vector<WorstDifference> compare(const Trace& ours, const Trace& reference, 
 }
 
 }  // namespace
+
+VerifyOptions default_verify_options(tensor::Dtype dtype) {
+  if (dtype == tensor::Dtype::fp64) return {};
+  return {.scalar_tolerance = 1e-5, .tensor_tolerance = 1e-5};
+}
 
 std::vector<WorstDifference> verify(const Config& config, tensor::Backend& backend, const RankContext& context,
                                     const SampleSource& source, const VerifyOptions& options) {

@@ -1,11 +1,12 @@
 #pragma once
 /// Proof that a layout computes what one rank computes: the same config is trained on the launched layout and on one
-/// rank, in fp64, and everything is compared by logical name.
+/// rank, in fp64 (or fp32), and everything is compared by logical name.
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/loader.h"
 #include "trainer/rank_context.h"
 
 namespace trainer {
@@ -15,6 +16,9 @@ struct VerifyOptions {
   double scalar_tolerance = 1e-10;  ///< of loss and gradient norm, relative
   double tensor_tolerance = 1e-9;   ///< of any element of a gradient or weight, relative to its tensor's norm
 };
+
+/// Tolerances that fit the dtype: rounding grows with the length of sums, and a wrong factor is far larger.
+VerifyOptions default_verify_options(tensor::Dtype dtype);
 
 /// The largest relative difference of one kind of number, and where it is.
 struct WorstDifference {
