@@ -46,6 +46,7 @@ void upload(const std::vector<double>& values, Tensor& to) {
 }  // namespace
 
 Tensor& ParameterUnit::grads_to_write() {
+  if (incoming_) store_->finish_reduction(*this);
   if (!grads) {
     const Dtype dtype = accumulator_of(own_values.dtype());
     grads = own_values.device().allocate({numel}, dtype, MemoryCategory::gradients);
@@ -62,6 +63,7 @@ ParameterStore::~ParameterStore() = default;
 
 void ParameterStore::begin_unit(std::string name) {
   units_.push_back(std::make_unique<ParameterUnit>());
+  units_.back()->store_ = this;
   units_.back()->name = std::move(name);
 }
 
@@ -188,7 +190,10 @@ void ParameterStore::begin_step() {
   for (const auto& unit : units_) unit->has_own_grads_ = false;
 }
 
-void ParameterStore::begin_micro_batch(bool is_last) { is_last_micro_batch_ = is_last; }
+void ParameterStore::begin_micro_batch(bool is_last) {
+  is_last_micro_batch_ = is_last;
+  finish_reductions();  // a unit's next gradients would otherwise join those that are being reduced
+}
 
 void ParameterStore::gradients_complete(ParameterUnit& unit) {
   if (options_.stage == 3 && options_.reshard == Reshard::never && unit.num_users_ == 0) unit.values = {};
@@ -208,11 +213,11 @@ void ParameterStore::gradients_complete(ParameterUnit& unit) {
   reducing_.push_back(&unit);
   while (reduces_each_time && reducing_.size() > kMaxReducing) {
     finish_reduction(*reducing_.front());
-    reducing_.pop_front();
   }
 }
 
 void ParameterStore::finish_reduction(ParameterUnit& unit) {
+  std::erase(reducing_, &unit);
   unit.reduction_.wait();
   if (options_.stage < 2) return;
   unit.grads = {};
@@ -226,9 +231,13 @@ void ParameterStore::finish_reduction(ParameterUnit& unit) {
   unit.has_own_grads_ = true;
 }
 
-void ParameterStore::finish_gradients() {
+void ParameterStore::finish_reductions() {
   for (ParameterUnit* unit : reducing_) finish_reduction(*unit);
   reducing_.clear();
+}
+
+void ParameterStore::finish_gradients() {
+  while (!reducing_.empty()) finish_reduction(*reducing_.front());
   for (const auto& unit : units_) {
     Tensor& summed = options_.stage == 0 ? unit->grads : unit->own_grads;
     unit->reduction_ = data_parallel_.replica.all_reduce(summed, Reduction::sum);

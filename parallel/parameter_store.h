@@ -36,6 +36,8 @@ struct DataParallel {
   Communicator& replica;  ///< ranks that keep the same cut of units (HSDP's outer group)
 };
 
+class ParameterStore;
+
 struct ParameterUnit {
   std::string name;
   std::vector<Parameter*> parameters;
@@ -48,11 +50,13 @@ struct ParameterUnit {
   tensor::Tensor grads;       ///< [numel], fp32 (fp64 where the model is); ZeRO-2, 3: absent unless being written
   tensor::Tensor own_grads;   ///< [own.size()]; a view into `grads` but for ZeRO-2, 3
 
-  /// `grads`, made where ZeRO-2 and 3 have none at the moment.
+  /// `grads`, made where ZeRO-2 and 3 have none at the moment. Those of an earlier micro-batch that are still being
+  /// reduced come to their end first: the head writes a tied table's before any other unit is complete.
   tensor::Tensor& grads_to_write();
 
  private:
   friend class ParameterStore;
+  ParameterStore* store_ = nullptr;
   int num_users_ = 0;
   bool has_own_grads_ = false;  // ZeRO-2, 3: own_grads holds a sum already
   tensor::Tensor incoming_;     // ZeRO-2, 3: where a micro-batch's reduced cut arrives
@@ -129,10 +133,12 @@ class ParameterStore {
   Range kept_range(const Parameter& parameter) const;
 
  private:
+  friend struct ParameterUnit;
   void acquire(ParameterUnit& unit);
   void release(ParameterUnit& unit);
   void start_gather(ParameterUnit& unit);
   void finish_reduction(ParameterUnit& unit);
+  void finish_reductions();
   void zero_unwritten(ParameterUnit& unit);
   void sum_partial_grads();
   void cut(ParameterUnit& unit) const;

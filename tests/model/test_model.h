@@ -67,6 +67,13 @@ inline model::HostBatch sequences_of(const model::HostBatch& batch, int64_t firs
   return part;
 }
 
+/// How a rank shares a model with others; null: with nobody.
+struct Sharing {
+  const parallel::TensorParallel* tensor_parallel = nullptr;
+  const parallel::DataParallel* data_parallel = nullptr;
+  parallel::ZeroOptions zero = {};
+};
+
 /// The groups of a rank that shares nothing.
 struct AloneGroups {
   std::unique_ptr<parallel::Communicator> self = parallel::make_self_communicator("self");
@@ -94,12 +101,26 @@ inline Values stored_box(const parallel::ParameterSpec& spec, const Values& glob
 class TestModel {
  public:
   TestModel(const model::ModelConfig& model_config, tensor::Dtype dtype, const model::StageOptions& options = {},
-            int num_threads = 2)
-      : TestModel(model_config, dtype, options, num_threads, nullptr) {}
+            int num_threads = 2, const Sharing& sharing = {})
+      : config(model_config),
+        backend(tensor::make_cpu_backend({.num_threads = num_threads})),
+        ops(*backend.ops),
+        store(sharing.zero, sharing.data_parallel ? *sharing.data_parallel : alone.data_parallel),
+        stage(config, model::whole_model(config), options,
+              sharing.tensor_parallel ? *sharing.tensor_parallel : alone.tensor_parallel, store) {
+    store.allocate(ops, dtype);
+    stage.prepare(*backend.device, dtype);
+    for (const auto& unit : store.units()) {
+      const Values values = stored_values(*unit);
+      tensor::Tensor& kept = unit->values ? unit->values : unit->own_values;
+      const int64_t begin = unit->values ? 0 : unit->own.begin;
+      fill(kept, Values(values.begin() + begin, values.begin() + begin + kept.numel()));
+    }
+  }
   /// One rank of several, each of which makes its own.
   TestModel(const model::ModelConfig& model_config, tensor::Dtype dtype, const model::StageOptions& options,
             const parallel::TensorParallel& tensor_parallel)
-      : TestModel(model_config, dtype, options, 1, &tensor_parallel) {}
+      : TestModel(model_config, dtype, options, 1, {.tensor_parallel = &tensor_parallel}) {}
 
   model::MicroBatch upload(const model::HostBatch& host, double grad_scale = 1) {
     model::MicroBatch batch = model::to_device(host, config.sliding_window, *backend.device);
@@ -110,12 +131,16 @@ class TestModel {
 
   /// Forward and backward of one step's micro-batches; returns the sum of token losses. Gradients: of their mean.
   double run_step(const std::vector<model::HostBatch>& micro_batches) {
-    double num_valid = 0, loss = 0;
+    double num_valid = 0;
     for (const model::HostBatch& host : micro_batches) num_valid += num_valid_targets(host);
+    return run_step(micro_batches, 1 / num_valid);
+  }
+  double run_step(const std::vector<model::HostBatch>& micro_batches, double grad_scale) {
+    double loss = 0;
     store.begin_step();
     for (const model::HostBatch& host : micro_batches) {
       store.begin_micro_batch(&host == &micro_batches.back());
-      const model::MicroBatch batch = upload(host, 1 / num_valid);
+      const model::MicroBatch batch = upload(host, grad_scale);
       model::Stage::Saved saved;
       stage.forward(ops, batch, {}, saved);
       stage.backward(ops, batch, {}, saved);
@@ -143,24 +168,17 @@ class TestModel {
   model::Stage stage;
 
  private:
-  TestModel(const model::ModelConfig& model_config, tensor::Dtype dtype, const model::StageOptions& options,
-            int num_threads, const parallel::TensorParallel* tensor_parallel)
-      : config(model_config),
-        backend(tensor::make_cpu_backend({.num_threads = num_threads})),
-        ops(*backend.ops),
-        store({}, alone.data_parallel),
-        stage(config, model::whole_model(config), options, tensor_parallel ? *tensor_parallel : alone.tensor_parallel,
-              store) {
-    store.allocate(ops, dtype);
-    stage.prepare(*backend.device, dtype);
-    // Larger than a fresh model's and with no zeros, so that no term hides.
-    for (parallel::Parameter* parameter : store.parameters()) {
+  /// Larger than a fresh model's and with no zeros, so that no term hides.
+  static Values stored_values(const parallel::ParameterUnit& unit) {
+    Values stored;
+    for (const parallel::Parameter* parameter : unit.parameters) {
       Values values = random_values(parameter->spec().shape.numel(), tensor::hash_name(parameter->name()));
       const bool is_norm = parameter->name().ends_with("norm.weight");
       for (double& value : values) value = is_norm ? 1 + 0.2 * value : 0.3 * value;
-      tensor::Tensor to = parameter->value();
-      fill(to, stored_box(parameter->spec(), values));
+      const Values box = stored_box(parameter->spec(), values);
+      stored.insert(stored.end(), box.begin(), box.end());
     }
+    return stored;
   }
 };
 

@@ -58,7 +58,19 @@ class TensorParallelTest : public testing::Test {
   parallel::MpiCommunicatorFactory factory_{mpi_environment(), ledger_};
 };
 
-/// The largest distance of this rank's gradients from those of one rank, each relative to the whole tensor's norm.
+/// Elements kept_range() of a parameter's gradient.
+inline Values kept_gradient(const parallel::ParameterStore& store, const parallel::Parameter& parameter) {
+  const parallel::Range kept = store.kept_range(parameter);
+  if (kept.size() == 0) return {};
+  const parallel::ParameterUnit& unit = parameter.unit();
+  const parallel::Range here = store.optimizer_range(unit);
+  const int64_t begin = parameter.offset() + kept.begin - here.begin;
+  const tensor::Tensor& flat = store.options().stage == 0 ? unit.grads : unit.own_grads;
+  return values_of(flat.rows(begin, begin + kept.size()));
+}
+
+/// The largest distance of the gradients that this rank keeps from those of one rank, each relative to the whole
+/// tensor's norm.
 inline WorstGradient worst_gradient(const TestModel& sharded, const TestModel& alone) {
   const Gradients expected = alone.gradients();
   const auto norm = [](const Values& x) { return relative_error(x, Values(x.size(), 0.0)); };
@@ -67,9 +79,10 @@ inline WorstGradient worst_gradient(const TestModel& sharded, const TestModel& a
     const std::string& name = parameter->name();
     // A bias of k moves all scores of a query alike where no RoPE turns it: its gradient is 0, so v's norm counts.
     const std::string measure = name.ends_with("k.bias") ? name.substr(0, name.size() - 6) + "v.bias" : name;
-    Values difference = values_of(parameter->grad());
     const Values box = stored_box(parameter->spec(), expected.at(name));
-    for (size_t i = 0; i < box.size(); ++i) difference[i] -= box[i];
+    const parallel::Range kept = sharded.store.kept_range(*parameter);
+    Values difference = kept_gradient(sharded.store, *parameter);
+    for (size_t i = 0; i < difference.size(); ++i) difference[i] -= box[static_cast<size_t>(kept.begin) + i];
     const double error = norm(difference) / std::max(norm(expected.at(name)), norm(expected.at(measure)));
     if (!(error <= worst.error)) worst = {name, error};
   }
