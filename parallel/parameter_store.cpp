@@ -11,7 +11,7 @@ using tensor::Tensor;
 
 namespace {
 
-/// Units whose gradients ZeRO-2 and 3 hold whole while they are reduced: one in flight, one being written.
+/// Units whose gradients are whole while every micro-batch reduces them: one in flight, one being written.
 constexpr size_t kMaxReducing = 1;
 
 Range intersect(const Range& a, const Range& b) {
@@ -102,20 +102,29 @@ void ParameterStore::cut(ParameterUnit& unit) const {
 void ParameterStore::allocate(tensor::Ops& ops, Dtype dtype) {
   ops_ = &ops;
   Device& device = ops.device();
-  const bool keeps_values = options_.stage < 3;
-  const bool keeps_grads = options_.stage < 2;
+  const Dtype grad_dtype = accumulator_of(dtype);
   for (const auto& unit : units_) {
     cut(*unit);
-    const auto kept = [&](bool whole, Dtype type, MemoryCategory category) {
-      return device.allocate({whole ? unit->numel : unit->own.size()}, type, category);
-    };
-    Tensor values = kept(keeps_values, dtype, MemoryCategory::parameters);
-    Tensor grads = kept(keeps_grads, accumulator_of(dtype), MemoryCategory::gradients);
-    (keeps_values ? unit->values : unit->own_values) = std::move(values);
-    (keeps_grads ? unit->grads : unit->own_grads) = std::move(grads);
-    if (keeps_values) unit->own_values = unit->values.rows(unit->own.begin, unit->own.end);
-    if (keeps_grads) unit->own_grads = unit->grads.rows(unit->own.begin, unit->own.end);
+    const Range own = unit->own;
+    if (options_.stage < 3) {
+      unit->values = device.allocate({unit->numel}, dtype, MemoryCategory::parameters);
+      unit->own_values = unit->values.rows(own.begin, own.end);
+    } else {
+      unit->own_values = device.allocate({own.size()}, dtype, MemoryCategory::parameters);
+    }
+    const Range kept = optimizer_range(*unit);
+    if (reduces_every_micro_batch()) {
+      unit->grad_sums = device.allocate({kept.size()}, grad_dtype, MemoryCategory::gradients);
+    } else {
+      unit->grads = device.allocate({unit->numel}, grad_dtype, MemoryCategory::gradients);
+      unit->grad_sums = unit->grads.rows(kept.begin, kept.end);
+    }
+    unit->own_grads = unit->grad_sums.rows(own.begin - kept.begin, own.end - kept.begin);
   }
+}
+
+bool ParameterStore::reduces_every_micro_batch() const {
+  return options_.stage >= 2 || options_.reduce_every == ReduceEvery::micro_batch;
 }
 
 void draw_into(const Parameter& parameter, uint64_t seed, const Range& box, Tensor& to) {
@@ -187,7 +196,7 @@ void ParameterStore::publish_values() {
 
 void ParameterStore::begin_step() {
   for (const auto& parameter : parameters_) parameter->has_grad_ = false;
-  for (const auto& unit : units_) unit->has_own_grads_ = false;
+  for (const auto& unit : units_) unit->has_sums_ = false;
 }
 
 void ParameterStore::begin_micro_batch(bool is_last) {
@@ -197,21 +206,21 @@ void ParameterStore::begin_micro_batch(bool is_last) {
 
 void ParameterStore::gradients_complete(ParameterUnit& unit) {
   if (options_.stage == 3 && options_.reshard == Reshard::never && unit.num_users_ == 0) unit.values = {};
-  const bool reduces_each_time = options_.stage >= 2;
-  if (!reduces_each_time && !is_last_micro_batch_) return;
+  if (!reduces_every_micro_batch() && !is_last_micro_batch_) return;
 
   zero_unwritten(unit);
+  Communicator& shard = data_parallel_.shard;
   if (options_.stage == 0) {
-    unit.reduction_ = data_parallel_.shard.all_reduce(unit.grads, Reduction::sum);
-  } else if (options_.stage == 1) {
-    unit.reduction_ = data_parallel_.shard.reduce_scatter_v(unit.grads, unit.own_grads, unit.cut_sizes);
+    unit.reduction_ = shard.all_reduce(unit.grads, Reduction::sum);
+  } else if (!reduces_every_micro_batch()) {
+    unit.reduction_ = shard.reduce_scatter_v(unit.grads, unit.own_grads, unit.cut_sizes);
   } else {
-    unit.incoming_ =
-        unit.own_grads.device().allocate({unit.own.size()}, unit.own_grads.dtype(), MemoryCategory::gradients);
-    unit.reduction_ = data_parallel_.shard.reduce_scatter_v(unit.grads, unit.incoming_, unit.cut_sizes);
+    const Tensor& sums = unit.grad_sums;
+    unit.incoming_ = sums.device().allocate(sums.shape(), sums.dtype(), MemoryCategory::gradients);
+    unit.reduction_ = shard.reduce_scatter_v(unit.grads, unit.incoming_, unit.cut_sizes);
   }
   reducing_.push_back(&unit);
-  while (reduces_each_time && reducing_.size() > kMaxReducing) {
+  while (reduces_every_micro_batch() && reducing_.size() > kMaxReducing) {
     finish_reduction(*reducing_.front());
   }
 }
@@ -219,28 +228,27 @@ void ParameterStore::gradients_complete(ParameterUnit& unit) {
 void ParameterStore::finish_reduction(ParameterUnit& unit) {
   std::erase(reducing_, &unit);
   unit.reduction_.wait();
-  if (options_.stage < 2) return;
-  unit.grads = {};
-  for (Parameter* parameter : unit.parameters) parameter->has_grad_ = false;
-  if (unit.has_own_grads_) {
-    ops_->add(unit.own_grads, unit.incoming_, unit.own_grads);
+  if (!reduces_every_micro_batch()) return;
+  const Tensor& reduced = options_.stage == 0 ? unit.grads : unit.incoming_;
+  if (unit.has_sums_) {
+    ops_->add(unit.grad_sums, reduced, unit.grad_sums);
   } else {
-    unit.own_grads = std::move(unit.incoming_);
+    ops_->device().copy(reduced, unit.grad_sums);
   }
+  unit.has_sums_ = true;
+  unit.grads = {};
   unit.incoming_ = {};
-  unit.has_own_grads_ = true;
+  for (Parameter* parameter : unit.parameters) parameter->has_grad_ = false;
 }
 
 void ParameterStore::finish_reductions() {
-  for (ParameterUnit* unit : reducing_) finish_reduction(*unit);
-  reducing_.clear();
+  while (!reducing_.empty()) finish_reduction(*reducing_.front());
 }
 
 void ParameterStore::finish_gradients() {
-  while (!reducing_.empty()) finish_reduction(*reducing_.front());
+  finish_reductions();
   for (const auto& unit : units_) {
-    Tensor& summed = options_.stage == 0 ? unit->grads : unit->own_grads;
-    unit->reduction_ = data_parallel_.replica.all_reduce(summed, Reduction::sum);
+    unit->reduction_ = data_parallel_.replica.all_reduce(unit->grad_sums, Reduction::sum);
   }
   for (const auto& unit : units_) unit->reduction_.wait();
   sum_partial_grads();
@@ -265,8 +273,7 @@ void ParameterStore::sum_partial_grads() {
     if (!parts.contains(group)) groups.push_back(group);
     const ParameterUnit& unit = parameter->unit();
     const int64_t begin = parameter->offset() + kept.begin - optimizer_range(unit).begin;
-    const Tensor& flat = options_.stage == 0 ? unit.grads : unit.own_grads;
-    parts[group].push_back(flat.rows(begin, begin + kept.size()));
+    parts[group].push_back(unit.grad_sums.rows(begin, begin + kept.size()));
   }
   for (Communicator* group : groups) {
     int64_t numel = 0;

@@ -10,8 +10,11 @@
 ///   2            its cut           its cut              whole
 ///   3            its cut           its cut              its cut
 ///
-/// "Not kept" means made when needed and freed after: a gradient buffer from the first write to reduce(), a value
+/// "Not kept" means made when needed and freed after: a gradient buffer from the first write to its reduction, a value
 /// buffer while the unit is in use. Every gradient reduction is a sum: over the shard group, then over its replicas.
+///
+/// Stages 2 and 3 reduce after every micro-batch, 0 and 1 once a step unless ZeroOptions says otherwise. The order of
+/// the additions is the only difference: stages that reduce equally often give bitwise the same gradients.
 
 #include <deque>
 #include <map>
@@ -28,6 +31,7 @@ namespace parallel {
 struct ZeroOptions {
   int64_t stage = 0;
   Reshard reshard = Reshard::forward;
+  ReduceEvery reduce_every = ReduceEvery::step;
 };
 
 /// The groups that hold the same parameters. Borrowed.
@@ -47,20 +51,22 @@ struct ParameterUnit {
 
   tensor::Tensor values;      ///< [numel]; ZeRO-3: absent unless in use
   tensor::Tensor own_values;  ///< [own.size()]; a view into `values` but for ZeRO-3
-  tensor::Tensor grads;       ///< [numel], fp32 (fp64 where the model is); ZeRO-2, 3: absent unless being written
-  tensor::Tensor own_grads;   ///< [own.size()]; a view into `grads` but for ZeRO-2, 3
+  tensor::Tensor grads;       ///< [numel], fp32 (fp64 where the model is): what the passes write
+  tensor::Tensor grad_sums;   ///< of the elements whose optimizer state is here: in the end, the step's gradients
+  tensor::Tensor own_grads;   ///< [own.size()]; a view into grad_sums
 
-  /// `grads`, made where ZeRO-2 and 3 have none at the moment. Those of an earlier micro-batch that are still being
-  /// reduced come to their end first: the head writes a tied table's before any other unit is complete.
-  tensor::Tensor& grads_to_write();
+  // Reduced once a step, grad_sums is a view into `grads`. Reduced every micro-batch, it is memory of its own, and
+  // `grads` exists from the first write of a micro-batch to the end of its reduction.
+
+  tensor::Tensor& grads_to_write();  ///< `grads`, made where there are none
 
  private:
   friend class ParameterStore;
   ParameterStore* store_ = nullptr;
   int num_users_ = 0;
-  bool has_own_grads_ = false;  // ZeRO-2, 3: own_grads holds a sum already
-  tensor::Tensor incoming_;     // ZeRO-2, 3: where a micro-batch's reduced cut arrives
-  Handle gather_, reduction_;   // in flight; last, so that they end before the buffers do
+  bool has_sums_ = false;      // grad_sums holds an earlier micro-batch of this step
+  tensor::Tensor incoming_;    // where a micro-batch's reduced cut arrives
+  Handle gather_, reduction_;  // in flight; last, so that they end before the buffers do
 };
 
 /// Draws elements `box` of a parameter's stored box into `to` [box.size()], rounded to its dtype.
@@ -140,6 +146,7 @@ class ParameterStore {
   void finish_reduction(ParameterUnit& unit);
   void finish_reductions();
   void zero_unwritten(ParameterUnit& unit);
+  bool reduces_every_micro_batch() const;
   void sum_partial_grads();
   void cut(ParameterUnit& unit) const;
 
@@ -149,7 +156,7 @@ class ParameterStore {
   std::vector<std::unique_ptr<ParameterUnit>> units_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::map<std::string, Parameter*, std::less<>> by_name_;
-  std::deque<ParameterUnit*> reducing_;  // oldest first; at most kMaxReducing under ZeRO-2 and 3
+  std::deque<ParameterUnit*> reducing_;  // oldest first; at most kMaxReducing when every micro-batch reduces
   bool is_last_micro_batch_ = true;
 };
 

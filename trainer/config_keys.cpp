@@ -96,6 +96,9 @@ void visit_keys(KeyVisitor& keys, parallel::ParallelConfig& parallel) {
                parallel.zero_stage, {.min = 0, .max = 3});
   keys.choice({"zero_reshard", "when zero_stage = 3 gives back gathered parameters"}, parallel.zero_reshard,
               {{"forward", parallel::Reshard::forward}, {"never", parallel::Reshard::never}});
+  keys.choice({"reduce_every", "when zero_stage 0 and 1 sum gradients over dp; 2 and 3 do it every micro_batch"},
+              parallel.reduce_every,
+              {{"step", parallel::ReduceEvery::step}, {"micro_batch", parallel::ReduceEvery::micro_batch}});
   keys.boolean({"tp_sequence", "whether tp ranks share the tokens between matrix products"}, parallel.tp_sequence);
 }
 

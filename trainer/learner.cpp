@@ -16,6 +16,10 @@ namespace {
 
 uint64_t seed_of(const Config& config) { return static_cast<uint64_t>(config.run.seed); }
 
+parallel::ZeroOptions zero_options(const parallel::ParallelConfig& config) {
+  return {.stage = config.zero_stage, .reshard = config.zero_reshard, .reduce_every = config.reduce_every};
+}
+
 /// Allocation and initial weights come between the model's registration and the optimizer's buffers.
 parallel::ParameterStore& ready(parallel::ParameterStore& store, model::Stage& stage, const Config& config,
                                 tensor::Ops& ops) {
@@ -56,7 +60,7 @@ Learner::Learner(const Config& config, tensor::Backend& backend, const RankConte
     : config_(config),
       backend_(backend),
       context_(context),
-      store_({.stage = config.parallel.zero_stage, .reshard = config.parallel.zero_reshard}, context.data_parallel()),
+      store_(zero_options(config.parallel), context.data_parallel()),
       stage_(config.model, model::whole_model(config.model),
              {.recompute = config.train.recompute, .seed = seed_of(config)}, context.tensor_parallel(), store_),
       optimizer_(config.optimizer, ready(store_, stage_, config, *backend.ops), *backend.ops, seed_of(config)) {}

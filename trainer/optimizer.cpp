@@ -70,8 +70,7 @@ void Optimizer::update(Ops& ops, const Step& step) {
       return flat ? flat.rows(stretch.range.begin, stretch.range.end) : Tensor();
     };
     const UnitState& state = *stretch.state;
-    const bool is_cut = store_.options().stage > 0;
-    const Tensor grad = part(is_cut ? state.unit->own_grads : state.unit->grads);
+    const Tensor grad = part(state.unit->grad_sums);
     Tensor exp_avg = part(state.exp_avg);
     Tensor exp_avg_sq = part(state.exp_avg_sq);
     Tensor value = part(state.values);
