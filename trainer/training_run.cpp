@@ -5,6 +5,7 @@
 #include "checkpoint/single_file.h"
 #include "model/flops.h"
 #include "trainer/build_id.h"
+#include "trainer/config_changes.h"
 #include "trainer/config_reader.h"
 #include "trainer/run_folder.h"
 
@@ -129,6 +130,9 @@ void TrainingRun::say_how_it_starts() {
   if (!resumed_) return;
   for (const std::string& warning : resumed_->warnings) log_->warn(warning);
   log_->info(fmt::format("resumed from {} at step {}", resumed_->path, progress_.step));
+  for (const std::string& change : config_changes(resumed_->info.config_text, to_toml(config_))) {
+    log_->info(fmt::format("changed since then: {}", change));
+  }
 }
 
 StepMetrics TrainingRun::train_step() {

@@ -156,6 +156,7 @@ TEST_F(TrainingRunTest, GoesOnWhereMoreStepsAreAskedFor) {
   train_here(with_steps(12));
 
   EXPECT_THAT(trajectory(dir_), ElementsAreArray(unbroken));
+  EXPECT_THAT(log(), HasSubstr("changed since then: train.steps = 12 (was 7)"));
 }
 
 TEST_F(TrainingRunTest, FallsBackLoudlyFromADamagedCheckpointAndEndsTheSame) {
