@@ -169,6 +169,7 @@ struct Injection {
   std::string name, dtype;
   double value;
 };
+void PrintTo(const Injection& injection, std::ostream* out) { *out << injection.name; }
 
 class NotFinite : public LearnerTest, public testing::WithParamInterface<Injection> {};
 

@@ -21,6 +21,7 @@ struct Kind {
   std::string name;
   std::vector<std::string> overrides;
 };
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
 class TrainingRunOf : public testing::TestWithParam<Kind> {
  protected:
