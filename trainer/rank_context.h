@@ -40,4 +40,13 @@ class RankContext {
   parallel::Ledger& ledger_;
 };
 
+/// A world of one rank, without a launcher.
+struct OneRank {
+  explicit OneRank(const Config& config) : context(config, 0, 1, factory, ledger) {}
+
+  parallel::Ledger ledger;
+  parallel::SelfCommunicatorFactory factory;
+  RankContext context;
+};
+
 }  // namespace trainer

@@ -4,6 +4,7 @@
 
 #include "model/flops.h"
 #include "trainer/build_id.h"
+#include "trainer/config_changes.h"
 #include "trainer/config_reader.h"
 #include "trainer/run_folder.h"
 
@@ -122,6 +123,7 @@ LogOptions TrainingRun::log_options(const std::string& file) const {
 }
 
 void TrainingRun::say_how_it_starts() {
+  if (!context_.is_root()) return;
   log_->info(fmt::format("trainer {} on {}", build_id(), backend_.device->describe()));
   log_->info(fmt::format("model: {} weights; data: {} training samples, {} for evaluation",
                          format_count(static_cast<double>(model::parameter_count(config_.model))),
@@ -129,6 +131,9 @@ void TrainingRun::say_how_it_starts() {
   if (!resumed_) return;
   for (const std::string& warning : resumed_->warnings) log_->warn(warning);
   log_->info(fmt::format("resumed from {} at step {}", resumed_->path, progress_.step));
+  for (const std::string& change : config_changes(resumed_->info.config_text, to_toml(config_))) {
+    log_->info(fmt::format("changed since then: {}", change));
+  }
 }
 
 StepMetrics TrainingRun::train_step() {

@@ -59,6 +59,7 @@ class TrainingRun {
   bool is_finished() const { return progress_.step >= config_.train.steps; }
   checkpoint::RunInfo run_info() const;
 
+  StopRequest stop_request_;  // first: a signal during a long start is remembered too
   const Config& config_;
   tensor::Backend& backend_;
   const RankContext& context_;
@@ -78,7 +79,6 @@ class TrainingRun {
   std::optional<MetricsWriter> metrics_;  // on rank 0
   std::optional<ProgressReport> report_;
   std::optional<data::Loader> loader_;
-  StopRequest stop_request_;
   Agreement agreed_;
   Clock::time_point last_save_time_;
   int64_t last_saved_step_ = 0;

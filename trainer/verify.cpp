@@ -62,10 +62,8 @@ Trace run(const Config& config, tensor::Backend& backend, const RankContext& con
 /// The same run on one rank: everything that splits is neutral, whatever micro-batch the config has.
 Trace run_on_one_rank(Config config, tensor::Backend& backend, const SampleSource& source, int64_t num_steps) {
   config.parallel = {};
-  parallel::Ledger ledger;
-  parallel::SelfCommunicatorFactory factory;
-  const RankContext alone(config, 0, 1, factory, ledger);
-  return run(config, backend, alone, source, num_steps);
+  const OneRank alone(config);
+  return run(config, backend, alone.context, source, num_steps);
 }
 
 double relative(double a, double b) {

@@ -119,6 +119,7 @@ struct Misuse {
   Words words;
   std::string tells;
 };
+void PrintTo(const Misuse& misuse, std::ostream* out) { *out << misuse.tells; }
 
 class CommandLineMistake : public testing::TestWithParam<Misuse> {};
 

@@ -16,6 +16,7 @@ struct Mistake {
   tensor::ExitCode code = tensor::ExitCode::config;
   int64_t lines_below = 0;  ///< the mistake's line, counted from the replaced part
 };
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
 
 class ConfigMistake : public testing::TestWithParam<Mistake> {};
 

@@ -16,6 +16,7 @@ struct Shape {
   std::string name;
   std::vector<std::string> overrides;
 };
+void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 
 /// A model of random weights, large enough that its choices differ.
 class GeneratorOf : public testing::TestWithParam<Shape> {

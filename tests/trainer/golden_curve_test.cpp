@@ -25,6 +25,7 @@ struct Curve {
   std::vector<std::string> overrides;
   Dtype dtype;
 };
+void PrintTo(const Curve& curve, std::ostream* out) { *out << curve.model << " " << tensor::to_string(curve.dtype); }
 
 /// Relative, of losses and norms. fp64: 30 steps of sums of some hundred terms, in any order, on any CPU. Each step
 /// hands its rounding on to the next; 64 unit roundings a step is what a sum of 4,000 terms may give. bf16: weights and

@@ -169,6 +169,7 @@ struct Injection {
   std::string name, dtype;
   double value;
 };
+void PrintTo(const Injection& injection, std::ostream* out) { *out << injection.name; }
 
 class NotFinite : public LearnerTest, public testing::WithParamInterface<Injection> {};
 
@@ -204,6 +205,32 @@ INSTANTIATE_TEST_SUITE_P(
                     Injection{"Bf16Overflows", "bf16", 1e35}, Injection{"Fp64Nan", "fp64", std::nan("")},
                     Injection{"Fp64Overflows", "fp64", 1e300}),
     [](const auto& injection) { return injection.param.name; });
+
+/// Logits of 0 give a finite loss. Its gradient runs into a head whose weights are almost the largest numbers.
+TEST_F(LearnerTest, RefusesAGradientThatIsNotFiniteWhereTheLossIs) {
+  const Config untied = config({"precision.compute=fp32", "model.tie_embeddings=false", "model.dropout=0"});
+  data::Batch one_target = batch(untied, 1);
+  std::fill(one_target.targets.begin(), one_target.targets.end(), data::kIgnoredTarget);
+  one_target.targets[3] = 0;
+  one_target.num_valid_targets = 1;
+  Learner learner(untied, backend_);
+  for (const checkpoint::NamedTensor& named : learner.state()) {
+    const int64_t numel = named.tensor->numel();
+    tests::Values values(static_cast<size_t>(numel), 0.0);
+    if (named.name == "weights/final_norm.weight") tests::fill(*named.tensor, values);
+    if (named.name != "weights/head.weight") continue;
+    for (int64_t i = 0; i < numel; ++i) values[static_cast<size_t>(i)] = i < numel / 64 ? -3e38 : 3e38;
+    tests::fill(*named.tensor, values);
+  }
+  learner.loaded();
+
+  const std::string message =
+      tests::message_of<tensor::NumericsError>([&] { learner.train({.step = 1, .lr = 1e-2}, one_target); });
+
+  EXPECT_THAT(message, testing::HasSubstr(fmt::format("loss = {}", static_cast<float>(std::log(64))).substr(0, 11)));
+  EXPECT_THAT(message, testing::AnyOf(testing::HasSubstr("norm = inf"), testing::HasSubstr("norm = nan"),
+                                      testing::HasSubstr("norm = -nan")));
+}
 
 TEST_F(LearnerTest, EvaluatesWithoutDropoutAndWithoutChange) {
   const Config dropout = config({"model.dropout=0.5"});

@@ -29,6 +29,7 @@ struct ConfigMistake {
   std::string tells;
   std::string text{};  ///< of bad.toml
 };
+void PrintTo(const ConfigMistake& mistake, std::ostream* out) { *out << mistake.name; }
 
 class ProcessConfigMistake : public ProcessTest, public testing::WithParamInterface<ConfigMistake> {};
 
@@ -92,6 +93,7 @@ struct DataMistake {
   std::string source{};  ///< instead of bad.bin
   std::string tells = "bad.bin";
 };
+void PrintTo(const DataMistake& mistake, std::ostream* out) { *out << mistake.name; }
 
 class ProcessDataMistake : public ProcessTest, public testing::WithParamInterface<DataMistake> {};
 

@@ -21,6 +21,7 @@ struct Kind {
   std::string name;
   std::vector<std::string> overrides;
 };
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
 class TrainingRunOf : public testing::TestWithParam<Kind> {
  protected:
@@ -156,6 +157,7 @@ TEST_F(TrainingRunTest, GoesOnWhereMoreStepsAreAskedFor) {
   train_here(with_steps(12));
 
   EXPECT_THAT(trajectory(dir_), ElementsAreArray(unbroken));
+  EXPECT_THAT(log(), HasSubstr("changed since then: train.steps = 12 (was 7)"));
 }
 
 TEST_F(TrainingRunTest, FallsBackLoudlyFromADamagedCheckpointAndEndsTheSame) {
