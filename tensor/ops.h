@@ -9,7 +9,8 @@
 ///   gradients       dx is dL/dx; `Write::accumulate` adds to what is there, `overwrite` does not read it
 ///   absent operand  a default Tensor (no bias, no residual)
 ///   rows            operands of rank >= 2 may have rows that lie apart (row_stride) where the comment says "strided"
-/// Results do not depend on the number of threads, and are bitwise the same run after run.
+/// The same call gives bitwise the same result run after run, for any number of threads; but for large matrix products,
+/// whose sums BLAS may cut elsewhere for another number of threads.
 /// Empty inputs (0 tokens) are valid everywhere: weight gradients then become 0 under `overwrite`.
 
 #include <memory>
