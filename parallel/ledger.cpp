@@ -1,27 +1,15 @@
 #include "parallel/ledger.h"
 
-#include <fmt/core.h>
-
-#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
 
+#include "parallel/text_table.h"
+
 namespace parallel {
 namespace {
 
-/// 1234567 -> "1,234,567"
-std::string with_commas(int64_t n) {
-  const std::string digits = std::to_string(n);
-  std::string text;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
-}
-
-using Row = std::array<std::string, 6>;
+using Row = std::vector<std::string>;
 
 std::vector<Row> rows_of(const Bill& bill) {
   std::vector<Row> rows = {{"group", "operation", "dtype", "calls", "elements", "bytes"}};
@@ -68,19 +56,8 @@ int64_t total_bytes(const Bill& bill) {
 }
 
 std::string format_bill(const Bill& bill) {
-  const std::vector<Row> rows = rows_of(bill);
-  std::array<size_t, std::tuple_size_v<Row>> widths{};
-  for (const Row& row : rows) {
-    for (size_t column = 0; column < row.size(); ++column) {
-      widths[column] = std::max(widths[column], row[column].size());
-    }
-  }
-  std::string table;
-  for (const Row& row : rows) {
-    table += fmt::format("{:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}  {:>{}}\n", row[0], widths[0], row[1], widths[1],
-                         row[2], widths[2], row[3], widths[3], row[4], widths[4], row[5], widths[5]);
-  }
-  return table;
+  constexpr size_t kNumWords = 3;
+  return format_table(rows_of(bill), kNumWords);
 }
 
 Bill Ledger::run() const {

@@ -28,6 +28,7 @@ struct Range {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
 };
 
 /// Indices [begin, end) of one dim, stored in `stored` >= end - begin places: what tensor parallelism leaves of a

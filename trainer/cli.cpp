@@ -14,7 +14,7 @@
 namespace trainer {
 namespace {
 
-const std::vector<std::string> kCommands = {"train", "eval", "sample", "verify", "data"};
+const std::vector<std::string> kCommands = {"train", "eval", "sample", "verify", "plan", "data"};
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 finished; 2 usage or config; 3 layout or launch; 4 data; 5 checkpoint unusable; 6 storage;\n"
@@ -42,6 +42,7 @@ class CommandLine {
     add_eval();
     add_sample();
     add_verify();
+    add_plan();
     add_data();
   }
 
@@ -62,11 +63,15 @@ class CommandLine {
   }
 
  private:
-  void add_run_options(CLI::App& command, RunOptions& run) {
+  void add_config_options(CLI::App& command, RunOptions& run) {
     command.add_option("CONFIG", run.config, "The run config, a TOML file")->required();
     command.add_option("--set", run.overrides, "Override one key: table.key=value. May be repeated")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
+  }
+
+  void add_run_options(CLI::App& command, RunOptions& run) {
+    add_config_options(command, run);
     command.add_option("--device", device_name_, "auto (a GPU if this build and machine have one), cpu or cuda")
         ->type_name("NAME")
         ->check(CLI::IsMember(std::vector<std::string>{"auto", "cpu", "cuda"}));
@@ -114,6 +119,21 @@ class CommandLine {
         "differ. Writes nothing.\n\n"
         "Example:\n"
         "  mpirun -np 4 trainer verify configs/quickstart.toml --set parallel.tp=2 --set parallel.zero_stage=3");
+  }
+
+  void add_plan() {
+    plan_app_ = app_.add_subcommand("plan", "Show what a run would do: groups, memory, and every byte sent in a step");
+    add_config_options(*plan_app_, plan_.run);
+    plan_app_
+        ->add_option("--world", plan_.world_size, "Ranks to plan for; default: those of [parallel], dp = 1 if auto")
+        ->check(in_range(int64_t{1}, int64_t{1} << 20));
+    plan_app_->add_option("--rank", plan_.rank, "Whose part to show; default: 0")
+        ->check(in_range(int64_t{0}, int64_t{1} << 20));
+    plan_app_->add_flag("--json", plan_.is_json, "For programs: one JSON object, as in plan.json of a run");
+    plan_app_->footer(
+        "Needs no GPU, no other ranks and no data, and plans thousands of ranks in a second or two.\n\n"
+        "Example:\n"
+        "  trainer plan configs/llama_1b.toml --world 64 --set parallel.tp=4 --set parallel.zero_stage=1");
   }
 
   void add_sample() {
@@ -221,6 +241,7 @@ class CommandLine {
       refuse_nan(sample_.sampling.top_p, "--top-p");
       return sample_;
     }
+    if (plan_app_->parsed()) return plan_;
     if (inspect_app_->parsed()) return inspect_;
     static const std::map<std::string, data::DocumentSplit> splits = {{"files", data::DocumentSplit::files},
                                                                       {"lines", data::DocumentSplit::lines},
@@ -263,12 +284,14 @@ class CommandLine {
   }
 
   CLI::App app_{"Trains GPT-style language models, as one TOML file describes them.", "trainer"};
-  CLI::App *train_app_ = nullptr, *eval_app_ = nullptr, *sample_app_ = nullptr, *verify_app_ = nullptr;
+  CLI::App *train_app_ = nullptr, *eval_app_ = nullptr, *sample_app_ = nullptr, *verify_app_ = nullptr,
+           *plan_app_ = nullptr;
   CLI::App *data_app_ = nullptr, *build_app_ = nullptr, *inspect_app_ = nullptr;
   TrainCommand train_;
   EvalCommand eval_;
   VerifyCommand verify_;
   std::string dtype_name_ = "fp64";
+  PlanCommand plan_;
   SampleCommand sample_;
   DataBuildCommand build_;
   DataInspectCommand inspect_;

@@ -45,6 +45,13 @@ struct VerifyCommand {
   bool uses_data = false;  ///< the config's own data, else synthetic tokens
 };
 
+struct PlanCommand {
+  RunOptions run;          ///< its device and threads are not used
+  int64_t world_size = 0;  ///< ranks; 0: as many as the config's degrees ask for
+  int64_t rank = 0;        ///< whose part is shown
+  bool is_json = false;
+};
+
 struct DataBuildCommand {
   data::BuildOptions options;
 };
@@ -60,7 +67,7 @@ struct ShowText {
   std::string text;
 };
 
-using Command = std::variant<TrainCommand, EvalCommand, SampleCommand, VerifyCommand, DataBuildCommand,
+using Command = std::variant<TrainCommand, EvalCommand, SampleCommand, VerifyCommand, PlanCommand, DataBuildCommand,
                              DataInspectCommand, ShowText>;
 
 /// `arguments` without the program's name. Throws ConfigError for wrong usage, naming the nearest word that is known.

@@ -4,7 +4,9 @@
 #include <cstdio>
 
 #include "data/tokenizer.h"
+#include "trainer/config_reader.h"
 #include "trainer/generate.h"
+#include "trainer/plan.h"
 #include "trainer/progress_format.h"
 #include "trainer/saved_state.h"
 #include "trainer/session.h"
@@ -125,6 +127,14 @@ ExitCode run(const VerifyCommand& command, const parallel::MpiEnvironment& mpi) 
                to_string(command.dtype), format(differences));
   }
   return passes ? ExitCode::finished : ExitCode::numerics;
+}
+
+ExitCode run(const PlanCommand& command) {
+  const Config config = load_config(command.run.config, command.run.overrides);
+  const int64_t world_size = command.world_size > 0 ? command.world_size : default_world_size(config.parallel);
+  const Plan plan = make_plan(config, static_cast<int>(world_size), static_cast<int>(command.rank));
+  fmt::print("{}", command.is_json ? to_json(plan) : to_text(plan));
+  return ExitCode::finished;
 }
 
 ExitCode run(const DataBuildCommand& command) {

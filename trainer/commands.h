@@ -13,6 +13,7 @@ tensor::ExitCode run(const SampleCommand& command, const parallel::MpiEnvironmen
 tensor::ExitCode run(const VerifyCommand& command, const parallel::MpiEnvironment& mpi);
 
 /// Commands for one process.
+tensor::ExitCode run(const PlanCommand& command);
 tensor::ExitCode run(const DataBuildCommand& command);
 tensor::ExitCode run(const DataInspectCommand& command);
 tensor::ExitCode run(const ShowText& command);

@@ -19,16 +19,20 @@ void create_folder(const std::string& dir) {
                   dir, error.message()));
 }
 
+void write_file(const std::string& path, const std::string& text) {
+  checkpoint::TemporaryFile file(path);
+  file.write_at(0, text.data(), std::ssize(text));
+  file.publish();
+}
+
 }  // namespace
 
-RunFolder prepare_run_folder(const Config& config) {
+RunFolder prepare_run_folder(const Config& config, const Plan& plan) {
   const RunFolder folder{config.run.dir};
   create_folder(folder.dir);
   create_folder(config.checkpoint.dir);
-  const std::string text = to_toml(config);
-  checkpoint::TemporaryFile file(folder.config_file());
-  file.write_at(0, text.data(), std::ssize(text));
-  file.publish();
+  write_file(folder.config_file(), to_toml(config));
+  write_file(folder.plan_file(), to_json(plan));
   return folder;
 }
 

@@ -1,9 +1,9 @@
 #pragma once
-/// The folder of a run: config.toml (resolved), log.txt, metrics.jsonl, checkpoints/.
+/// The folder of a run: config.toml (resolved), plan.json (of rank 0), log.txt, metrics.jsonl, checkpoints/.
 
 #include <string>
 
-#include "trainer/config.h"
+#include "trainer/plan.h"
 
 namespace trainer {
 
@@ -12,10 +12,11 @@ struct RunFolder {
   std::string log_file() const { return dir + "/log.txt"; }
   std::string metrics_file() const { return dir + "/metrics.jsonl"; }
   std::string config_file() const { return dir + "/config.toml"; }
+  std::string plan_file() const { return dir + "/plan.json"; }
 };
 
-/// Creates the folder and the one for checkpoints where they are missing, and writes config.toml. StorageError names
-/// the folder and what the system said.
-RunFolder prepare_run_folder(const Config& config);
+/// Creates the folder and the one for checkpoints where they are missing, and writes config.toml and plan.json.
+/// StorageError names the folder and what the system said.
+RunFolder prepare_run_folder(const Config& config, const Plan& plan);
 
 }  // namespace trainer

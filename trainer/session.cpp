@@ -1,6 +1,7 @@
 #include "trainer/session.h"
 
 #include "trainer/config_reader.h"
+#include "trainer/plan_agreement.h"
 
 namespace trainer {
 
@@ -15,12 +16,18 @@ tensor::Backend open_backend(const RunOptions& options, const parallel::MpiEnvir
       {.num_threads = static_cast<int>(options.num_threads), .ranks_on_node = mpi.local_size()});
 }
 
+RankContext agreed_context(const Config& config, parallel::MpiCommunicatorFactory& factory, parallel::Ledger& ledger,
+                           tensor::Device& device) {
+  require_same_plan(make_plan(config, factory.world_size()), config, factory, device);
+  return RankContext(config, factory.world_rank(), factory.world_size(), factory, ledger);
+}
+
 }  // namespace
 
 Session::Session(const RunOptions& options, const parallel::MpiEnvironment& mpi)
     : config(load_config(options.config, options.overrides)),
       backend(open_backend(options, mpi)),
       factory(mpi, ledger),
-      context(config, mpi.world_rank(), mpi.world_size(), factory, ledger) {}
+      context(agreed_context(config, factory, ledger, *backend.device)) {}
 
 }  // namespace trainer

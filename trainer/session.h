@@ -1,6 +1,6 @@
 #pragma once
 /// What every command that runs a model starts with: the config, checked against the launch, a device, and the groups
-/// of this rank.
+/// of this rank. Before these are made, all ranks know that they follow one plan.
 
 #include "parallel/mpi_communicator_factory.h"
 #include "parallel/mpi_environment.h"

@@ -96,14 +96,15 @@ ExitCode TrainingRun::train_steps() {
 
 void TrainingRun::start() {
   const RunFolder folder{config_.run.dir};
+  const Plan plan = make_plan(config_, context_.mesh().world_size());
   if (context_.is_root()) {
-    prepare_run_folder(config_);
+    prepare_run_folder(config_, plan);
     checkpoint::remove_temporary_files(config_.checkpoint.dir);
     metrics_.emplace(folder.metrics_file(), progress_.step);
   }
   log_.emplace(log_options(context_.is_root() ? folder.log_file() : ""));
   report_.emplace(*log_, ProgressReport::Options{.steps = config_.train.steps, .every_steps = config_.log.every_steps});
-  say_how_it_starts();
+  say_how_it_starts(plan);
   saved_state_.require_free_space(run_info());
   context_.ledger().end_step();
   const int64_t part = config_.train.global_batch_size / context_.num_data_ranks();
@@ -122,12 +123,13 @@ LogOptions TrainingRun::log_options(const std::string& file) const {
           .speaker = {.rank = context_.rank(), .world_size = context_.mesh().world_size(), .node = {}}};
 }
 
-void TrainingRun::say_how_it_starts() {
+void TrainingRun::say_how_it_starts(const Plan& plan) {
   if (!context_.is_root()) return;
   log_->info(fmt::format("trainer {} on {}", build_id(), backend_.device->describe()));
   log_->info(fmt::format("model: {} weights; data: {} training samples, {} for evaluation",
                          format_count(static_cast<double>(model::parameter_count(config_.model))),
                          dataset_.num_samples(), evaluator_.num_samples()));
+  log_->info(fmt::format("plan {}: {}", plan_hash(plan), layout_in_words(plan)));
   if (!resumed_) return;
   for (const std::string& warning : resumed_->warnings) log_->warn(warning);
   log_->info(fmt::format("resumed from {} at step {}", resumed_->path, progress_.step));

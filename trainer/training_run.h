@@ -13,6 +13,7 @@
 #include "trainer/log.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/metrics.h"
+#include "trainer/plan.h"
 #include "trainer/progress.h"
 #include "trainer/saved_state.h"
 #include "trainer/stop_request.h"
@@ -42,7 +43,7 @@ class TrainingRun {
   using Clock = std::chrono::steady_clock;
 
   void start();  // creates the run's folder: from here on files are written
-  void say_how_it_starts();
+  void say_how_it_starts(const Plan& plan);
   tensor::ExitCode train_steps();
   StepMetrics train_step();
   bool evaluation_is_due() const;
