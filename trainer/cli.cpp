@@ -75,7 +75,10 @@ class CommandLine {
     command.add_option("--device", device_name_, "auto (a GPU if this build and machine have one), cpu or cuda")
         ->type_name("NAME")
         ->check(CLI::IsMember(std::vector<std::string>{"auto", "cpu", "cuda"}));
-    command.add_option("--threads", run.num_threads, "CPU threads; default: the cores this process may use")
+    command
+        .add_option(
+            "--threads", run.num_threads,
+            "CPU threads of each rank; default: OMP_NUM_THREADS, else the cores of this node shared by its ranks")
         ->check(in_range(int64_t{1}, int64_t{4096}));
   }
 

@@ -46,6 +46,12 @@ std::vector<parallel::LaunchClaim> launch_claims() {
   return claims;
 }
 
+int64_t requested_threads() {
+  const char* text = std::getenv("OMP_NUM_THREADS");
+  const long number = text ? std::strtol(text, nullptr, 10) : 0;
+  return number > 0 && number <= 4096 ? number : 0;
+}
+
 void prepare_for_mpi() {
   if (std::ranges::any_of(kSizeVariables, is_set) || std::ranges::any_of(kRankVariables, is_set)) return;
   constexpr int kKeepWhatIsSet = 0;

@@ -30,8 +30,10 @@ concept RunsAModel = requires(const Command& command, const parallel::MpiEnviron
   trainer::run(command, mpi);
 };
 
+/// --threads comes first, then OMP_NUM_THREADS, then what the cores and the ranks on them suggest.
 template <RunsAModel Command>
-ExitCode run_inside_mpi(const Command& command) {
+ExitCode run_inside_mpi(Command command) {
+  if (command.run.num_threads == 0) command.run.num_threads = trainer::requested_threads();
   trainer::prepare_for_mpi();
   parallel::MpiEnvironment mpi;
   return static_cast<ExitCode>(mpi.run([&] {

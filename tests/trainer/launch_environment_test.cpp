@@ -67,6 +67,16 @@ TEST_F(LaunchEnvironment, LeavesOutWhatIsNoNumberOfRanks) {
   }
 }
 
+TEST_F(LaunchEnvironment, ReadsTheThreadsThatOpenMpIsToldToUse) {
+  const std::pair<const char*, int64_t> cases[] = {{"3", 3}, {"4,2", 4}, {"0", 0}, {"-2", 0}, {"many", 0}};
+  for (const auto& [text, threads] : cases) {
+    setenv("OMP_NUM_THREADS", text, 1);
+    EXPECT_EQ(requested_threads(), threads) << text;
+  }
+  unsetenv("OMP_NUM_THREADS");
+  EXPECT_EQ(requested_threads(), 0);
+}
+
 TEST_F(LaunchEnvironment, SparesABareStartTheDaemonOfOpenMpi) {
   prepare_for_mpi();
 
