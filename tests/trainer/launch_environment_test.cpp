@@ -33,7 +33,8 @@ class LaunchEnvironment : public testing::Test {
   }
 
  private:
-  static constexpr const char* kVariables[] = {"OMPI_COMM_WORLD_SIZE",
+  static constexpr const char* kVariables[] = {"OMP_NUM_THREADS",
+                                               "OMPI_COMM_WORLD_SIZE",
                                                "PMI_SIZE",
                                                "SLURM_STEP_NUM_TASKS",
                                                "PMIX_RANK",
@@ -70,10 +71,10 @@ TEST_F(LaunchEnvironment, LeavesOutWhatIsNoNumberOfRanks) {
 TEST_F(LaunchEnvironment, ReadsTheThreadsThatOpenMpIsToldToUse) {
   const std::pair<const char*, int64_t> cases[] = {{"3", 3}, {"4,2", 4}, {"0", 0}, {"-2", 0}, {"many", 0}};
   for (const auto& [text, threads] : cases) {
-    setenv("OMP_NUM_THREADS", text, 1);
+    set("OMP_NUM_THREADS", text);
     EXPECT_EQ(requested_threads(), threads) << text;
   }
-  unsetenv("OMP_NUM_THREADS");
+  ::unsetenv("OMP_NUM_THREADS");
   EXPECT_EQ(requested_threads(), 0);
 }
 
