@@ -1,0 +1,169 @@
+#include "tests/trainer/ranks/layout_draw.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "model/layout.h"
+#include "parallel/layout.h"
+#include "trainer/config_reader.h"
+
+namespace tests {
+
+using model::ModelConfig;
+using model::RopeScaling;
+using trainer::Config;
+
+namespace {
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : bits_(seed) {}
+
+  /// In [low, high]. The modulo's bias is far below what matters; std distributions differ between libraries.
+  int64_t between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(bits_() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool one_in(int64_t n) { return between(1, n) == 1; }
+  template <class T>
+  T one_of(std::initializer_list<T> values) {
+    return values.begin()[between(0, std::ssize(values) - 1)];
+  }
+  int64_t divisor_of(int64_t n) {
+    std::vector<int64_t> divisors;
+    for (int64_t d = 1; d <= n; ++d) {
+      if (n % d == 0) divisors.push_back(d);
+    }
+    return divisors[static_cast<size_t>(between(0, std::ssize(divisors) - 1))];
+  }
+
+ private:
+  std::mt19937_64 bits_;
+};
+
+RopeScaling draw_rope_scaling(Dice& dice) {
+  using Kind = RopeScaling::Kind;
+  RopeScaling scaling;
+  scaling.kind = dice.one_of({Kind::none, Kind::linear, Kind::llama3, Kind::yarn});
+  if (scaling.kind == Kind::none) return scaling;
+  scaling.factor = dice.one_of({1.5, 4.0, 8.0});
+  scaling.original_seq_len = dice.one_of({4, 32, 8192});
+  return scaling;
+}
+
+void draw_position(Dice& dice, ModelConfig& model) {
+  using model::Position;
+  model.position = dice.one_of({Position::rope, Position::rope, Position::learned, Position::none});
+  if (model.position != Position::rope) return;
+  model.rope_theta = dice.one_of({10.0, 10'000.0});
+  model.rope_fraction = dice.one_of({1.0, 1.0, 0.5, 0.7});
+  model.rope_scaling = draw_rope_scaling(dice);
+}
+
+/// Sizes lean towards what tp ranks can share out, so that most draws are legal.
+void draw_sizes(Dice& dice, int64_t tp, bool shares_tokens, ModelConfig& model) {
+  model.vocab_size = dice.one_in(4) ? dice.between(1, tp) : dice.between(2, 67);
+  model.num_layers = dice.between(1, 3);
+  model.hidden_size = dice.between(3, 24);
+  model.num_heads = tp * dice.between(1, tp > 2 ? 2 : 4);
+  model.num_kv_heads = dice.one_of<int64_t>({0, 1, dice.divisor_of(model.num_heads), dice.divisor_of(tp)});
+  model.head_dim = dice.one_in(6) ? 0 : dice.between(1, 8);
+  model.ffn_hidden_size = tp * dice.between(1, 24 / tp);
+  model.seq_len = shares_tokens ? tp * dice.between(1, std::max<int64_t>(2, 16 / tp)) : dice.between(1, 17);
+}
+
+ModelConfig draw_model(Dice& dice, int64_t tp, bool shares_tokens) {
+  using tensor::Activation, tensor::NormKind;
+  ModelConfig model;
+  draw_sizes(dice, tp, shares_tokens, model);
+  draw_position(dice, model);
+  model.norm = dice.one_of({NormKind::rms_norm, NormKind::layer_norm});
+  model.activation = dice.one_of(
+      {Activation::swiglu, Activation::gelu_tanh, Activation::gelu_erf, Activation::geglu, Activation::relu_squared});
+  model.qk_norm = dice.one_in(3);
+  model.bias = dice.one_in(2);
+  model.tie_embeddings = dice.one_in(2);
+  model.dropout = dice.one_of({0.0, 0.1, 0.5});
+  model.sliding_window = dice.one_in(3) ? dice.between(1, model.seq_len) : 0;
+  model.init_std = dice.one_of({0.02, 0.2, 0.5});
+  return model;
+}
+
+parallel::ParallelConfig draw_parallel(Dice& dice, int64_t num_ranks) {
+  using parallel::ReduceEvery, parallel::Reshard;
+  const int64_t tp = dice.divisor_of(num_ranks), dp = num_ranks / tp;
+  parallel::ParallelConfig parallel;
+  parallel.tp = tp;
+  parallel.dp = dice.one_in(2) ? dp : 0;
+  parallel.dp_out = dice.one_in(2) ? dice.divisor_of(dp) : 1;
+  parallel.zero_stage = dice.between(0, 3);
+  parallel.zero_reshard = dice.one_of({Reshard::forward, Reshard::never});
+  parallel.reduce_every = dice.one_of({ReduceEvery::step, ReduceEvery::micro_batch});
+  parallel.tp_sequence = dice.one_in(2);
+  return parallel;
+}
+
+trainer::TrainConfig draw_training(Dice& dice, int64_t dp) {
+  using model::Recompute;
+  trainer::TrainConfig train;
+  train.steps = 10;
+  train.micro_batch_size = dice.between(0, 2);
+  train.global_batch_size = dp * std::max<int64_t>(1, train.micro_batch_size) * dice.between(1, 3);
+  train.max_grad_norm = dice.one_of({0.0, 0.01, 1.0});
+  train.recompute = dice.one_of({Recompute::none, Recompute::selective, Recompute::full});
+  return train;
+}
+
+/// May be illegal.
+LayoutDraw draw_once(Dice& dice, uint64_t seed, int most_ranks) {
+  // Half of the draws take all ranks: these are where most can go wrong.
+  const auto num_ranks = static_cast<int>(dice.one_in(2) ? most_ranks : dice.between(1, most_ranks));
+  LayoutDraw draw{.seed = seed, .num_ranks = num_ranks, .config = {}};
+  Config& config = draw.config;
+  config.run.name = fmt::format("seed_{}", seed);
+  config.run.seed = static_cast<int64_t>(seed % (uint64_t{1} << 62));
+  config.parallel = draw_parallel(dice, num_ranks);
+  config.model = draw_model(dice, config.parallel.tp, config.parallel.tp_sequence);
+  config.train = draw_training(dice, num_ranks / config.parallel.tp);
+  config.precision.compute = tensor::Dtype::fp64;
+  config.optimizer.lr = dice.one_of({1e-3, 1e-2});
+  config.optimizer.weight_decay = dice.one_of({0.0, 0.1});
+  config.lr_schedule.warmup_steps = dice.between(0, 2);
+  config.data.train = {{.path = "synthetic"}};
+  config.data.document_mask = dice.one_in(2);
+  return draw;
+}
+
+/// What a user would get who runs the printed TOML; nothing where the program would refuse it.
+std::optional<Config> read_back(const LayoutDraw& draw) {
+  try {
+    return trainer::parse_config(trainer::to_toml(draw.config), draw.config.run.name);
+  } catch (const tensor::ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+bool fits(const Config& config, int num_ranks) {
+  const parallel::ResolvedLayout layout = parallel::resolve_layout(config.parallel, num_ranks);
+  const auto tokens = config.parallel.tp_sequence ? parallel::TokenSharding::sharded : parallel::TokenSharding::whole;
+  return layout.problems.empty() && model::layout_problems(config.model, layout.degrees, tokens).empty();
+}
+
+}  // namespace
+
+LayoutDraw draw_layout(uint64_t seed, int most_ranks) {
+  constexpr int kMostTries = 1000;
+  Dice dice(seed);
+  for (int i = 0; i < kMostTries; ++i) {
+    LayoutDraw draw = draw_once(dice, seed, most_ranks);
+    const std::optional<Config> config = read_back(draw);
+    if (!config || !fits(*config, draw.num_ranks)) continue;
+    draw.config = *config;
+    return draw;
+  }
+  throw tensor::InternalError(fmt::format("seed {}: none of {} draws was legal", seed, kMostTries));
+}
+
+}  // namespace tests
