@@ -106,7 +106,8 @@ start() {
     fail "the folder's name has ${#folder} characters: $folder" \
          "  Sockets in it would have longer names than the kernel takes." \
          "  Fix: --folder DIR with at most $longest_folder characters."
-  mkdir -p -m 755 "$folder" "$folder/state" "$folder/spool"
+  mkdir -p "$folder/state" "$folder/spool"
+  chmod 755 "$folder"
   if is_running slurmctld && is_running slurmd && is_running munged && works; then
     echo "The cluster of $folder runs already."
     return
