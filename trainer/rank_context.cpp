@@ -23,12 +23,13 @@ void batch_problems(const Config& config, const parallel::Degrees& degrees,
   const int64_t micro = std::max<int64_t>(1, config.train.micro_batch_size);
   const int64_t grain = micro * degrees.dp();
   if (batch % grain == 0) return;
+  const int64_t below = std::max(grain, batch / grain * grain);
   problems.push_back(
       {"train.global_batch_size",
        fmt::format(
            "train.global_batch_size = {} is not a multiple of {} data-parallel ranks * train.micro_batch_size = "
            "{}.\n  Every data-parallel rank works on the same number of sequences.\n  Fix: use {} or {}.",
-           batch, degrees.dp(), micro, std::max(grain, batch / grain * grain), (batch / grain + 1) * grain)});
+           batch, degrees.dp(), micro, below, below + grain)});
 }
 
 parallel::Mesh make_mesh(const Config& config, int world_size) {

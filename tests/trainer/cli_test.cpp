@@ -70,6 +70,17 @@ TEST(CommandLine, TakesAnEmptyPrompt) {
   EXPECT_EQ(parsed<SampleCommand>({"sample", "a.toml", "--prompt", ""}).prompt, "");
 }
 
+TEST(CommandLine, Plans) {
+  const PlanCommand command = parsed<PlanCommand>({"plan", "a.toml", "--world", "1024", "--rank", "7", "--json"});
+
+  EXPECT_EQ(command.run.config, "a.toml");
+  EXPECT_EQ(command.world_size, 1024);
+  EXPECT_EQ(command.rank, 7);
+  EXPECT_TRUE(command.is_json);
+  EXPECT_EQ(parsed<PlanCommand>({"plan", "a.toml"}).world_size, 0);
+  EXPECT_THAT(usage_error({"plan", "a.toml", "--wrld", "8"}), HasSubstr("did you mean --world?"));
+}
+
 TEST(CommandLine, BuildsData) {
   const data::BuildOptions options =
       parsed<DataBuildCommand>({"data", "build", "a.txt", "b.txt", "--output", "out/x", "--documents", "jsonl",
