@@ -109,7 +109,8 @@ TEST(CommandLine, InspectsData) {
 TEST(CommandLine, ShowsHelpWithAnExampleForEveryCommand) {
   for (const Words& words :
        {Words{"--help"}, Words{"-h"}, Words{"train", "--help"}, Words{"eval", "--help"}, Words{"sample", "--help"},
-        Words{"data", "--help"}, Words{"data", "build", "--help"}, Words{"data", "inspect", "--help"}}) {
+        Words{"verify", "--help"}, Words{"plan", "--help"}, Words{"data", "--help"}, Words{"data", "build", "--help"},
+        Words{"data", "inspect", "--help"}}) {
     const std::string text = parsed<ShowText>(words).text;
     EXPECT_THAT(text, HasSubstr("Example"));
     EXPECT_THAT(text, HasSubstr("  trainer "));
@@ -120,8 +121,9 @@ TEST(CommandLine, ShowsHelpWithAnExampleForEveryCommand) {
 TEST(CommandLine, ListsOnlyCommandsThatExist) {
   const std::string text = parsed<ShowText>({"--help"}).text;
 
-  for (const char* command : {"train", "eval", "sample", "data"}) EXPECT_THAT(text, HasSubstr(command));
-  for (const char* later : {"verify", "report", "checkpoint list"}) EXPECT_THAT(text, testing::Not(HasSubstr(later)));
+  for (const char* command : {"train", "eval", "sample", "verify", "plan", "data"})
+    EXPECT_THAT(text, HasSubstr(command));
+  for (const char* later : {"report", "checkpoint list"}) EXPECT_THAT(text, testing::Not(HasSubstr(later)));
 }
 
 TEST(CommandLine, ShowsItsVersion) { EXPECT_THAT(parsed<ShowText>({"--version"}).text, HasSubstr("trainer 0.")); }
@@ -145,7 +147,7 @@ TEST_P(CommandLineMistake, IsToldWithItsFix) {
 INSTANTIATE_TEST_SUITE_P(
     All, CommandLineMistake,
     testing::Values(Misuse{{}, "nothing to do"}, Misuse{{"tarin", "a.toml"}, "did you mean 'trainer train'?"},
-                    Misuse{{"xyzzy"}, "train, eval, sample or data"}, Misuse{{"train"}, "CONFIG"},
+                    Misuse{{"xyzzy"}, "train, eval, sample, verify, plan or data"}, Misuse{{"train"}, "CONFIG"},
                     Misuse{{"train", "a.toml", "b.toml"}, "b.toml"},
                     Misuse{{"a.toml", "--treads", "2"}, "did you mean --threads?"},
                     Misuse{{"a.toml", "--theads=2"}, "did you mean --threads?"},
