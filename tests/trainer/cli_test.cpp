@@ -113,7 +113,7 @@ TEST(CommandLine, ShowsHelpWithAnExampleForEveryCommand) {
         Words{"data", "inspect", "--help"}}) {
     const std::string text = parsed<ShowText>(words).text;
     EXPECT_THAT(text, HasSubstr("Example"));
-    EXPECT_THAT(text, HasSubstr("  trainer "));
+    EXPECT_THAT(text, HasSubstr(" trainer "));
   }
   EXPECT_THAT(parsed<ShowText>({"sample", "--help"}).text, HasSubstr("--temperature"));
 }

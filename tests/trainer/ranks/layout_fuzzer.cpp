@@ -1,4 +1,5 @@
-/// Proves on many random models and layouts that a layout computes what one rank computes, as `trainer verify` does:
+/// Proves on many random models and layouts that a layout computes what one rank computes, as `trainer verify` does,
+/// and that it sends what `trainer plan` says, to the byte:
 ///   mpirun -np 8 layout_fuzzer [--draws 40] [--seed 1] [--verbose]
 /// Draw i has the seed SEED + i, and runs alone with --seed SEED+i --draws 1 under the same number of ranks. One launch
 /// runs all: draws of smaller worlds run side by side. Exits with 7 where a draw differs.
@@ -12,7 +13,10 @@
 
 #include "parallel/mpi_communicator_factory.h"
 #include "tests/trainer/ranks/layout_draw.h"
+#include "trainer/agreement.h"
 #include "trainer/config_reader.h"
+#include "trainer/learner.h"
+#include "trainer/plan.h"
 #include "trainer/scalars.h"
 #include "trainer/verify.h"
 
@@ -111,25 +115,54 @@ class Fuzzer {
     const bool speaks = mpi_.world_rank() == ranks.front();
     if (speaks && options_.is_verbose) say(fmt::format("{} starts\n", describe(draw)));
     const auto start = std::chrono::steady_clock::now();
-    const std::vector<trainer::WorstDifference> differences = verify(draw, ranks);
+    parallel::Ledger ledger;
+    parallel::MpiCommunicatorFactory factory(mpi_, ledger, {.world_ranks = ranks});
+    const trainer::RankContext context(draw.config, factory.world_rank(), factory.world_size(), factory, ledger);
+    const auto source = trainer::make_synthetic_source(draw.config);
+    const bool is_planned = sends_what_is_planned(draw, context, *source);
+    const std::vector<trainer::WorstDifference> differences = verify(draw, context, *source);
     if (!speaks) return;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     if (!std::ranges::all_of(differences, &trainer::WorstDifference::passes)) {
       say_failed(draw, trainer::format(differences));
+      ++num_failed_;
+    } else if (!is_planned) {
+      say_failed(draw, "what the ledger counted is not what the plan says");
       ++num_failed_;
     } else if (options_.is_verbose) {
       say(fmt::format("{} passes in {:.2f} s\n{}", describe(draw), seconds.count(), trainer::format(differences)));
     }
   }
 
-  std::vector<trainer::WorstDifference> verify(const LayoutDraw& draw, const std::vector<int>& ranks) {
-    parallel::Ledger ledger;
-    parallel::MpiCommunicatorFactory factory(mpi_, ledger, {.world_ranks = ranks});
-    const trainer::RankContext context(draw.config, factory.world_rank(), factory.world_size(), factory, ledger);
-    const auto source = trainer::make_synthetic_source(draw.config);
+  std::vector<trainer::WorstDifference> verify(const LayoutDraw& draw, const trainer::RankContext& context,
+                                               const trainer::SampleSource& source) {
     trainer::VerifyOptions options = trainer::default_verify_options(draw.config.precision.compute);
     options.steps = 2;
-    return trainer::verify(draw.config, backend_, context, *source, options);
+    return trainer::verify(draw.config, backend_, context, source, options);
+  }
+
+  /// The bill of a step, to the byte, on every rank of the draw. All of them know.
+  bool sends_what_is_planned(const LayoutDraw& draw, const trainer::RankContext& context,
+                             const trainer::SampleSource& source) {
+    const parallel::Bill counted = bill_of_step(draw, context, source);
+    const parallel::Bill planned = trainer::planned_bill(draw.config, draw.num_ranks, context.rank());
+    int64_t num_wrong = counted == planned ? 0 : 1;
+    if (num_wrong > 0) {
+      say(fmt::format("{}: rank {} sent\n{}planned\n{}", describe(draw), context.rank(), format_bill(counted),
+                      format_bill(planned)));
+    }
+    trainer::all_reduce_integers(context.world(), *backend_.device, std::span(&num_wrong, 1));
+    return num_wrong == 0;
+  }
+
+  parallel::Bill bill_of_step(const LayoutDraw& draw, const trainer::RankContext& context,
+                              const trainer::SampleSource& source) {
+    trainer::Learner learner(draw.config, backend_, context);
+    const int64_t part = draw.config.train.global_batch_size / context.num_data_ranks();
+    const int64_t begin = part * context.data_rank();
+    learner.train({.step = 1, .lr = draw.config.optimizer.lr}, source.read(1, begin, begin + part));
+    trainer::agree({}, context.world(), *backend_.device);
+    return context.ledger().end_step();
   }
 
   ExitCode sum_up() {
