@@ -11,7 +11,8 @@ namespace trainer {
 namespace {
 
 /// The nearest launcher first: mpirun may run inside an allocation's own step.
-constexpr const char* kSizeVariables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+constexpr const char* kStepSize = "SLURM_STEP_NUM_TASKS";
+constexpr const char* kSizeVariables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", kStepSize};
 /// Launchers that speak PMI or PMIx without a size of their own.
 constexpr const char* kRankVariables[] = {"PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_FD"};
 
@@ -36,6 +37,12 @@ std::optional<int> number_in(const char* variable) {
   return number;
 }
 
+/// srun started this process, and neither it nor an mpirun below it tells of the others.
+bool is_step_without_pmi() {
+  return is_set(kStepSize) && !is_set("OMPI_COMM_WORLD_SIZE") && !is_set("PMI_SIZE") &&
+         !std::ranges::any_of(kRankVariables, is_set);
+}
+
 }  // namespace
 
 std::vector<parallel::LaunchClaim> launch_claims() {
@@ -52,8 +59,17 @@ int64_t requested_threads() {
   return number > 0 && number <= 4096 ? number : 0;
 }
 
+Peers peers_of_this_task() {
+  if (!is_step_without_pmi() || number_in(kStepSize).value_or(1) == 1) return Peers::fine;
+  return number_in("SLURM_PROCID") ? Peers::missing_said_by_another : Peers::missing;  // number_in() knows no 0
+}
+
 void prepare_for_mpi() {
-  if (std::ranges::any_of(kSizeVariables, is_set) || std::ranges::any_of(kRankVariables, is_set)) return;
+  if (is_step_without_pmi()) {
+    ::unsetenv("SLURM_STEP_ID");  // else MPI_Init takes srun for its launcher, and ends the process
+  } else if (std::ranges::any_of(kSizeVariables, is_set) || std::ranges::any_of(kRankVariables, is_set)) {
+    return;
+  }
   constexpr int kKeepWhatIsSet = 0;
   for (const Setting& setting : kAlone) ::setenv(setting.variable, setting.value, kKeepWhatIsSet);
 }

@@ -34,6 +34,9 @@ concept RunsAModel = requires(const Command& command, const parallel::MpiEnviron
 template <RunsAModel Command>
 ExitCode run_inside_mpi(Command command) {
   if (command.run.num_threads == 0) command.run.num_threads = trainer::requested_threads();
+  const trainer::Peers peers = trainer::peers_of_this_task();
+  if (peers == trainer::Peers::missing_said_by_another) return ExitCode::layout;
+  if (peers == trainer::Peers::missing) parallel::check_launch(/*world_size=*/1, trainer::launch_claims());
   trainer::prepare_for_mpi();
   parallel::MpiEnvironment mpi;
   return static_cast<ExitCode>(mpi.run([&] {

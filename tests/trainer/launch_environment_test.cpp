@@ -37,6 +37,8 @@ class LaunchEnvironment : public testing::Test {
                                                "OMPI_COMM_WORLD_SIZE",
                                                "PMI_SIZE",
                                                "SLURM_STEP_NUM_TASKS",
+                                               "SLURM_STEP_ID",
+                                               "SLURM_PROCID",
                                                "PMIX_RANK",
                                                "PMIX_NAMESPACE",
                                                "PMI_RANK",
@@ -94,12 +96,33 @@ TEST_F(LaunchEnvironment, KeepsWhatTheUserSet) {
 }
 
 TEST_F(LaunchEnvironment, ChangesNothingUnderALauncher) {
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PMIX_RANK", "PMI_FD"}) {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "PMI_FD"}) {
     set(variable, "1");
     prepare_for_mpi();
     EXPECT_EQ(get("OMPI_MCA_btl"), "(unset)") << variable;
     ::unsetenv(variable);
   }
+}
+
+TEST_F(LaunchEnvironment, LetsOneTaskSayThatAStepHasNoPmi) {
+  set("SLURM_STEP_NUM_TASKS", "4");
+  set("SLURM_PROCID", "0");
+  EXPECT_EQ(peers_of_this_task(), Peers::missing);
+  set("SLURM_PROCID", "3");
+  EXPECT_EQ(peers_of_this_task(), Peers::missing_said_by_another);
+  set("PMIX_RANK", "3");
+  EXPECT_EQ(peers_of_this_task(), Peers::fine);
+}
+
+TEST_F(LaunchEnvironment, StartsTheOnlyTaskOfAStepWithoutPmiAlone) {
+  set("SLURM_STEP_NUM_TASKS", "1");
+  set("SLURM_STEP_ID", "7");
+
+  prepare_for_mpi();
+
+  EXPECT_EQ(peers_of_this_task(), Peers::fine);
+  EXPECT_EQ(get("SLURM_STEP_ID"), "(unset)");
+  EXPECT_EQ(get("OMPI_MCA_btl"), "self");
 }
 
 }  // namespace
