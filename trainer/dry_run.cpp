@@ -66,6 +66,16 @@ std::vector<PlannedUnit> units_of(const parallel::ParameterStore& store) {
   return units;
 }
 
+PlannedUnit total_of(const parallel::ParameterStore& store) {
+  std::vector<int64_t> cuts(static_cast<size_t>(store.data_parallel().shard.size()));  // by rank
+  for (const auto& unit : store.units()) {
+    for (size_t rank = 0; rank < cuts.size(); ++rank) cuts[rank] += unit->cut_sizes[rank];
+  }
+  const auto [least, largest] = std::ranges::minmax(cuts);
+  const int64_t own = cuts[static_cast<size_t>(store.data_parallel().shard.rank())];
+  return {"total", store.stored_numel(), {0, own}, least, largest};
+}
+
 std::vector<PlannedMemory> memory_of(const tensor::Pool& pool) {
   std::vector<PlannedMemory> memory;
   for (const auto category : {MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::optimizer,
@@ -93,7 +103,8 @@ DryRun dry_run(const Config& config, int world_size, int rank) {
   const RankContext context(config, rank, world_size, factory, ledger);
   Learner learner(config, backend, context);
   const Bill bill = step_bill(learner, config, split_batch(config, context.num_data_ranks()));
-  return {units_of(learner.parameters()), memory_of(backend.device->pool()), bill};
+  const parallel::ParameterStore& store = learner.parameters();
+  return {units_of(store), total_of(store), memory_of(backend.device->pool()), bill};
 }
 
 }  // namespace trainer

@@ -33,6 +33,7 @@ struct PlannedMemory {
 
 struct DryRun {
   std::vector<PlannedUnit> units;
+  PlannedUnit total;                  ///< of all units; own is its size only
   std::vector<PlannedMemory> memory;  ///< parameters, gradients, optimizer, activations
   parallel::Bill bill;                ///< of one optimizer step, as TrainingRun takes it
 };

@@ -72,6 +72,7 @@ Plan make_plan(const Config& config, int world_size, int rank) {
           .seq_len = config.model.seq_len,
           .split = split_batch(config, mesh.degrees().dp()),
           .units = run.units,
+          .total = run.total,
           .memory = run.memory,
           .bill = run.bill};
 }

@@ -32,6 +32,7 @@ struct Plan {
   int64_t seq_len = 0;
   BatchSplit split;
   std::vector<PlannedUnit> units;
+  PlannedUnit total;
   std::vector<PlannedMemory> memory;
   parallel::Bill bill;  ///< what this rank's groups move in one optimizer step
 

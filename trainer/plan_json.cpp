@@ -72,28 +72,26 @@ parallel::Bill bill_from(const Json& lines) {
   return bill;
 }
 
-Json units_json(const std::vector<PlannedUnit>& units) {
-  Json list = Json::array();
-  for (const PlannedUnit& unit : units) {
-    list.push_back({{"name", unit.name},
-                    {"elements", unit.numel},
-                    {"own", {unit.own.begin, unit.own.end}},
-                    {"least_cut", unit.least_cut},
-                    {"largest_cut", unit.largest_cut}});
-  }
-  return list;
+Json unit_json(const PlannedUnit& unit) {
+  return {{"name", unit.name},
+          {"elements", unit.numel},
+          {"own", {unit.own.begin, unit.own.end}},
+          {"least_cut", unit.least_cut},
+          {"largest_cut", unit.largest_cut}};
 }
 
-std::vector<PlannedUnit> units_from(const Json& list) {
-  std::vector<PlannedUnit> units;
-  for (const Json& j : list) {
-    units.push_back({.name = j.at("name"),
-                     .numel = j.at("elements"),
-                     .own = {j.at("own").at(0), j.at("own").at(1)},
-                     .least_cut = j.at("least_cut"),
-                     .largest_cut = j.at("largest_cut")});
-  }
-  return units;
+PlannedUnit unit_from(const Json& j) {
+  return {.name = j.at("name"),
+          .numel = j.at("elements"),
+          .own = {j.at("own").at(0), j.at("own").at(1)},
+          .least_cut = j.at("least_cut"),
+          .largest_cut = j.at("largest_cut")};
+}
+
+Json units_json(const std::vector<PlannedUnit>& units) {
+  Json list = Json::array();
+  for (const PlannedUnit& unit : units) list.push_back(unit_json(unit));
+  return list;
 }
 
 Json groups_json(const std::vector<PlannedGroup>& groups) {
@@ -128,6 +126,7 @@ std::string to_json(const Plan& plan) {
                      {"micro_batch_size", plan.split.micro_batch_size},
                      {"num_microbatches", plan.split.num_microbatches},
                      {"units", units_json(plan.units)},
+                     {"total", unit_json(plan.total)},
                      {"memory", memory_json(plan.memory)},
                      {"bill", bill_json(plan.bill)}};
   return json.dump(2) + "\n";
@@ -147,10 +146,12 @@ Plan plan_from_json(const std::string& text) {
             .split = {.sequences_per_rank = json.at("sequences_per_rank"),
                       .micro_batch_size = json.at("micro_batch_size"),
                       .num_microbatches = json.at("num_microbatches")},
-            .units = units_from(json.at("units")),
+            .units = {},
+            .total = unit_from(json.at("total")),
             .memory = {},
             .bill = bill_from(json.at("bill"))};
   for (const Json& j : json.at("groups")) plan.groups.push_back({j.at("names"), j.at("size"), j.at("ranks")});
+  for (const Json& j : json.at("units")) plan.units.push_back(unit_from(j));
   for (const Json& j : json.at("memory")) {
     plan.memory.push_back({category_named(j.at("category")), j.at("kept_bytes"), j.at("peak_bytes")});
   }

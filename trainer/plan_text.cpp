@@ -48,35 +48,28 @@ std::vector<std::string> unit_row(const std::string& name, int64_t count, const 
 /// Neighbours that are cut alike (layers) in one line.
 std::string units_text(const Plan& plan) {
   Rows rows = {{"unit", "how many", "elements", "own", "least", "most"}};
-  PlannedUnit total;
   for (size_t i = 0; i < plan.units.size();) {
     const PlannedUnit& first = plan.units[i];
     size_t end = i + 1;
     while (end < plan.units.size() && differ_in_name_only(first, plan.units[end])) ++end;
     const auto count = static_cast<int64_t>(end - i);
     rows.push_back(unit_row(count == 1 ? first.name : first.name + " to " + plan.units[end - 1].name, count, first));
-    total.numel += count * first.numel;
-    total.own.end += count * first.own.size();
-    total.least_cut += count * first.least_cut;
-    total.largest_cut += count * first.largest_cut;
     i = end;
   }
-  rows.push_back(unit_row("total", std::ssize(plan.units), total));
+  rows.push_back(unit_row(plan.total.name, std::ssize(plan.units), plan.total));
   constexpr size_t kNumWords = 1;
   return fmt::format(
-             "\nparameters of rank {}; own: its cut among the ranks of its zero group; least, most: their cuts\n",
+             "\nelements of parameters on rank {}; own: its cut, by which zero_stage shares out; least, most: of its "
+             "zero group\n",
              plan.rank) +
          format_table(rows, kNumWords);
 }
 
 std::string memory_text(const Plan& plan) {
   Rows rows = {{"category", "between steps", "peak", ""}};
-  PlannedMemory total;
   for (const PlannedMemory& m : plan.memory) {
     rows.push_back(
         {to_string(m.category), with_commas(m.kept_bytes), with_commas(m.peak_bytes), format_bytes(m.peak_bytes)});
-    total.kept_bytes += m.kept_bytes;
-    total.peak_bytes += m.peak_bytes;
   }
   constexpr size_t kNumWords = 1;
   return fmt::format("\nmemory of rank {}, bytes\n", plan.rank) + format_table(rows, kNumWords);

@@ -100,8 +100,12 @@ TEST(Plan, KeepsTheStateThatTheStageSays) {
 TEST(Plan, CutsEveryUnitWithoutGapsOverTheRanks) {
   const Config config = sample({"parallel.zero_stage=2", "parallel.tp=2"});
   std::vector<int64_t> ends(make_plan(config, 8).units.size(), 0);
+  int64_t own = 0;
   for (int rank = 0; rank < 8; rank += 2) {
     const Plan plan = make_plan(config, 8, rank);
+    own += plan.total.own.size();
+    EXPECT_LE(plan.total.least_cut, plan.total.own.size());
+    EXPECT_GE(plan.total.largest_cut, plan.total.own.size());
     for (size_t i = 0; i < ends.size(); ++i) {
       const PlannedUnit& unit = plan.units[i];
       EXPECT_EQ(unit.own.begin, ends[i]);
@@ -110,6 +114,7 @@ TEST(Plan, CutsEveryUnitWithoutGapsOverTheRanks) {
       ends[i] = unit.own.end;
     }
   }
+  EXPECT_EQ(own, make_plan(config, 8).total.numel);
   for (size_t i = 0; i < ends.size(); ++i) EXPECT_EQ(ends[i], make_plan(config, 8).units[i].numel);
 }
 

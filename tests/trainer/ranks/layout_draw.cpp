@@ -110,7 +110,7 @@ trainer::TrainConfig draw_training(Dice& dice, int64_t dp) {
   trainer::TrainConfig train;
   train.steps = 10;
   train.micro_batch_size = dice.between(0, 2);
-  train.global_batch_size = dp * std::max<int64_t>(1, train.micro_batch_size) * dice.between(1, 3);
+  train.global_batch_size = dp * std::max<int64_t>(1, train.micro_batch_size) * dice.between(1, 5);
   train.max_grad_norm = dice.one_of({0.0, 0.01, 1.0});
   train.recompute = dice.one_of({Recompute::none, Recompute::selective, Recompute::full});
   return train;
