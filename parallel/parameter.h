@@ -48,7 +48,7 @@ struct ParameterSpec {
   tensor::Shape shape;  ///< global, unpadded
   Initializer init;
   WeightDecay weight_decay = WeightDecay::yes;
-  std::optional<Slice> slice;  ///< absent: the whole tensor is here
+  std::optional<Slice> slice{};  ///< absent: the whole tensor is here
 
   /// Ranks of the tensor-parallel group may hold the same box; one of them counts and saves it.
   bool is_primary = true;

@@ -1,4 +1,4 @@
-#include "parallel/parameter.h"
+#include "parallel/parameter_store.h"
 
 #include <cmath>
 #include <numeric>
@@ -78,49 +78,55 @@ TEST(InitialValues, HaveTheirMeanAndDeviation) {
 
 class Store : public CpuTest {
  protected:
-  Store() {
-    store_.begin_unit("embedding");
-    store_.add(matrix("token", 600, 451));  // more than one piece of initialize()
-    store_.begin_unit("layers.0");
-    store_.add(vector("norm", 3, Initializer::Kind::ones));
-    store_.add(matrix("q", 4, 3));
-    store_.add(matrix("k", 2, 3));
-    store_.add(vector("q.bias", 4, Initializer::Kind::zeros));
+  Store() { add_parameters(store_); }
+
+  static void add_parameters(ParameterStore& store) {
+    store.begin_unit("embedding");
+    store.add(matrix("token", 600, 451));  // more than one piece of initialize()
+    store.begin_unit("layers.0");
+    store.add(vector("norm", 3, Initializer::Kind::ones));
+    store.add(matrix("q", 4, 3));
+    store.add(matrix("k", 2, 3));
+    store.add(vector("q.bias", 4, Initializer::Kind::zeros));
   }
 
-  ParameterStore store_;
+  std::unique_ptr<parallel::Communicator> self_ = parallel::make_self_communicator("self");
+  ParameterStore store_{{}, {*self_, *self_}};
 };
 
 TEST_F(Store, InitializesEveryDtypeToTheSameNumbersRounded) {
   const Values exact = draw(store_.at("token").spec(), 9, 0, 600 * 451);
   for (const Dtype dtype : {Dtype::fp64, Dtype::fp32, Dtype::bf16}) {
-    store_.allocate(device_, dtype);
-    store_.initialize(9);
+    ParameterStore store({}, {*self_, *self_});
+    add_parameters(store);
+    store.allocate(ops_, dtype);
+    store.initialize(9);
 
-    const Values values = values_of(store_.at("token").value());
+    const Values values = values_of(store.at("token").value());
     for (size_t i = 0; i < exact.size(); ++i) {
       ASSERT_NEAR(values[i], exact[i], 0.5 * epsilon(dtype) * std::abs(exact[i])) << i;
     }
-    EXPECT_EQ(values_of(store_.at("norm").value()), Values(3, 1.0));
-    EXPECT_EQ(values_of(store_.at("q.bias").value()), Values(4, 0.0));
+    EXPECT_EQ(values_of(store.at("norm").value()), Values(3, 1.0));
+    EXPECT_EQ(values_of(store.at("q.bias").value()), Values(4, 0.0));
   }
 }
 
 TEST_F(Store, LaysOutAUnitBackToBack) {
-  store_.allocate(device_, Dtype::bf16);
-  const parallel::ParameterUnit& unit = store_.units().at(1);
-  fill(store_.at("k").value(), {1, 2, 3, 4, 5, 6});
+  store_.allocate(ops_, Dtype::bf16);
+  const parallel::ParameterUnit& unit = *store_.units().at(1);
+  tensor::Tensor k = store_.at("k").value();
+  fill(k, {1, 2, 3, 4, 5, 6});
 
   EXPECT_EQ(unit.name, "layers.0");
   EXPECT_EQ(unit.numel, 3 + 12 + 6 + 4);
-  EXPECT_EQ(store_.numel(), 600 * 451 + unit.numel);
+  EXPECT_EQ(store_.stored_numel(), 600 * 451 + unit.numel);
   EXPECT_EQ(unit.values.dtype(), Dtype::bf16);
   EXPECT_EQ(unit.grads.dtype(), Dtype::fp32);
   EXPECT_EQ(values_of(unit.values.rows(15, 21)), (Values{1, 2, 3, 4, 5, 6}));
 }
 
 TEST_F(Store, SeesFusedParametersAsOneMatrix) {
-  store_.allocate(device_, Dtype::fp32);
+  store_.allocate(ops_, Dtype::fp32);
   store_.initialize(9);
   const parallel::FusedParameter fused{{&store_.at("q"), &store_.at("k")}};
 
@@ -134,7 +140,7 @@ TEST_F(Store, SeesFusedParametersAsOneMatrix) {
 }
 
 TEST_F(Store, RefusesToFuseWhatDoesNotLieTogether) {
-  store_.allocate(device_, Dtype::fp32);
+  store_.allocate(ops_, Dtype::fp32);
   const parallel::FusedParameter fused{{&store_.at("k"), &store_.at("q")}};
 
   EXPECT_THROW(fused.value(), tensor::InternalError);
@@ -151,19 +157,22 @@ TEST_F(Store, OverwritesTheFirstGradientOfAStep) {
   EXPECT_EQ(fused.next_grad_write(), Write::overwrite);
   EXPECT_EQ(fused.next_grad_write(), Write::accumulate);
   EXPECT_EQ(store_.at("k").next_grad_write(), Write::accumulate);
-  store_.forget_gradients();
+  store_.begin_step();
   EXPECT_EQ(store_.at("k").next_grad_write(), Write::overwrite);
   EXPECT_THROW(fused.next_grad_write(), tensor::InternalError);  // q would overwrite, k accumulate
 }
 
 TEST_F(Store, ZeroesOnlyGradientsThatNothingWrote) {
-  store_.allocate(device_, Dtype::fp32);
-  fill(store_.at("q").grad(), Values(12, 5.0));
-  fill(store_.at("k").grad(), Values(6, NAN));
-  store_.forget_gradients();
+  store_.allocate(ops_, Dtype::fp32);
+  tensor::Tensor q = store_.at("q").grad(), k = store_.at("k").grad();
+  fill(q, Values(12, 5.0));
+  fill(k, Values(6, NAN));
+  store_.begin_step();
+  store_.begin_micro_batch(true);
   store_.at("q").next_grad_write();
 
-  store_.zero_unwritten_gradients();
+  store_.gradients_complete(*store_.units().at(1));
+  store_.finish_gradients();
 
   EXPECT_EQ(values_of(store_.at("q").grad()), Values(12, 5.0));
   EXPECT_EQ(values_of(store_.at("k").grad()), Values(6, 0.0));

@@ -204,9 +204,16 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Layouts, ConfigMistake,
     testing::Values(
-        Mistake{"TensorParallel", "tp = 1", "tp = 2", {"parallel.tp = 2", "one rank"}, tensor::ExitCode::layout},
-        Mistake{"DataParallel", "dp = \"auto\"", "dp = 4", {"parallel.dp = 4"}, tensor::ExitCode::layout},
-        Mistake{"Zero", "tp = 1", "zero_stage = 1", {"parallel.zero_stage = 1"}, tensor::ExitCode::layout},
+        Mistake{"Sequence", "tp = 1", "sp = 2", {"parallel.sp = 2", "does not split"}, tensor::ExitCode::layout},
+        Mistake{"Pipeline", "tp = 1", "pp = 2", {"parallel.pp = 2", "does not split"}, tensor::ExitCode::layout},
+        Mistake{"Expert", "tp = 1", "ep = 4", {"parallel.ep = 4", "does not split"}, tensor::ExitCode::layout},
+        Mistake{"ExpertTensor", "tp = 1", "expert_tp = 2", {"parallel.expert_tp = 2"}, tensor::ExitCode::layout},
+        Mistake{"ZeroStage", "tp = 1", "zero_stage = 4", {"parallel.zero_stage = 4", "from 0 to 3"}},
+        Mistake{"ZeroReshard", "tp = 1", "zero_reshard = \"always\"", {"parallel.zero_reshard", "forward or never"}},
+        Mistake{
+            "ReduceEvery", "tp = 1", "reduce_every = \"microbatch\"", {"parallel.reduce_every", "step or micro_batch"}},
+        Mistake{"TokensOfTensorParallel", "tp = 1", "tp_sequence = 1", {"parallel.tp_sequence"}},
+        Mistake{"OuterDegree", "tp = 1", "dp_out = 0", {"parallel.dp_out = 0", "from 1"}},
         Mistake{"NotAuto", "dp = \"auto\"", "dp = \"all\"", {"parallel.dp = \"all\"", "\"auto\" or"}},
         Mistake{"ZeroDegree", "tp = 1", "tp = 0", {"parallel.tp = 0", "from 1"}}),
     name_of_mistake);

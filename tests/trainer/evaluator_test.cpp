@@ -21,7 +21,7 @@ class EvaluatorTest : public testing::Test {
     LossSum sum;
     for (int64_t sample = 0; sample < num_samples; ++sample) {
       const data::Batch batch = data::read_batch(*dataset, sample, 1);
-      sum.loss += learner.evaluate(batch).loss;
+      sum.loss += learner.evaluate(batch, 1).loss;
       sum.num_targets += batch.num_valid_targets;
     }
     return sum;
@@ -33,7 +33,7 @@ class EvaluatorTest : public testing::Test {
 
 TEST_F(EvaluatorTest, SumsOverTheFirstSamplesOfTheSet) {
   const Config some = config({"train.eval_steps=3", "train.global_batch_size=2", "train.micro_batch_size=1"});
-  Learner learner(some, backend_);
+  LearnerAlone learner(some, backend_);
 
   const LossSum sum = evaluator(some).run(learner), expected = one_by_one(some, learner, 6);
 
@@ -44,7 +44,7 @@ TEST_F(EvaluatorTest, SumsOverTheFirstSamplesOfTheSet) {
 
 TEST_F(EvaluatorTest, TakesEverySampleOnceWhereThereAreFewer) {
   const Config all = config({"train.eval_steps=1000", "train.global_batch_size=7", "train.micro_batch_size=0"});
-  Learner learner(all, backend_);
+  LearnerAlone learner(all, backend_);
   const int64_t num_samples = data::Dataset::open_valid(all.data, dataset_options(all))->num_samples();
   ASSERT_NE(num_samples % 7, 0) << "the last batch is a part";
 
@@ -58,7 +58,7 @@ TEST_F(EvaluatorTest, TakesEverySampleOnceWhereThereAreFewer) {
 TEST_F(EvaluatorTest, DoesNotDependOnBatchesOrMicroBatches) {
   const Config one = config({"train.global_batch_size=12", "train.micro_batch_size=12", "train.eval_steps=1"});
   const Config many = config({"train.global_batch_size=3", "train.micro_batch_size=1", "train.eval_steps=4"});
-  Learner a(one, backend_), b(many, backend_);
+  LearnerAlone a(one, backend_), b(many, backend_);
 
   const LossSum sum = evaluator(one).run(a), same = evaluator(many).run(b);
 

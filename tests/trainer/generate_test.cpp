@@ -63,7 +63,7 @@ class GeneratorOf : public testing::TestWithParam<Shape> {
   TinyData data_;
   tensor::Backend backend_ = tiny_backend();
   Config config_;
-  Learner learner_;
+  LearnerAlone learner_;
 };
 
 TEST_P(GeneratorOf, ContinuesAsWithoutACache) {

@@ -16,9 +16,9 @@ struct Training {
 
 tests::Values weights_of(Learner& learner) {
   tests::Values all;
-  for (const checkpoint::NamedTensor& named : learner.state()) {
-    if (!named.name.starts_with("weights/")) continue;
-    const tests::Values values = tests::values_of(*named.tensor);
+  for (const StateFragment& fragment : learner.state()) {
+    if (fragment.kind != "weights") continue;
+    const tests::Values values = tests::values_of(fragment.values);
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;
@@ -36,7 +36,7 @@ class LearnerTest : public testing::Test {
     return data::read_batch(dataset, (step - 1) * size, size);
   }
   Training train(const Config& config, int64_t steps) {
-    Learner learner(config, backend_);
+    LearnerAlone learner(config, backend_);
     Training training;
     for (int64_t step = 1; step <= steps; ++step) {
       const StepResult result = learner.train({.step = step, .lr = 1e-2}, batch(config, step));
@@ -102,9 +102,9 @@ TEST_F(LearnerTest, AveragesOverTheTokensThatHaveATarget) {
     if (masked.targets[i] >= 0) --masked.num_valid_targets;
     masked.targets[i] = data::kIgnoredTarget;
   }
-  Learner split(half, backend_);
+  LearnerAlone split(half, backend_);
   const Config together = config({"model.dropout=0", "train.micro_batch_size=12"});
-  Learner whole(together, backend_);
+  LearnerAlone whole(together, backend_);
 
   const StepResult a = split.train({.step = 1, .lr = 1e-2}, masked);
   const StepResult b = whole.train({.step = 1, .lr = 1e-2}, masked);
@@ -118,7 +118,7 @@ TEST_F(LearnerTest, TrainsOnABatchWithoutAnyTarget) {
   data::Batch empty = batch(plain, 1);
   std::fill(empty.targets.begin(), empty.targets.end(), data::kIgnoredTarget);
   empty.num_valid_targets = 0;
-  Learner learner(plain, backend_);
+  LearnerAlone learner(plain, backend_);
 
   const StepResult result = learner.train({.step = 1, .lr = 1e-2}, empty);
 
@@ -150,7 +150,7 @@ TEST_F(LearnerTest, ClippingHidesTheScaleOfTheGradient) {
   };
   const tests::Values before = [&] {
     const Config plain = config(common);
-    Learner learner(plain, backend_);
+    LearnerAlone learner(plain, backend_);
     return weights_of(learner);
   }();
 
@@ -175,16 +175,16 @@ class NotFinite : public LearnerTest, public testing::WithParamInterface<Injecti
 
 TEST_P(NotFinite, StepIsRefusedAndChangesNothing) {
   const Config plain = config({"precision.compute=" + GetParam().dtype});
-  Learner learner(plain, backend_);
-  for (const checkpoint::NamedTensor& named : learner.state()) {
-    if (named.name != "weights/layers.1.mlp_norm.weight") continue;
-    tests::fill(*named.tensor, tests::Values(static_cast<size_t>(named.tensor->numel()), GetParam().value));
+  LearnerAlone learner(plain, backend_);
+  for (StateFragment& fragment : learner.state()) {
+    if (name_of(fragment) != "weights/layers.1.mlp_norm.weight") continue;
+    tests::fill(fragment.values, tests::Values(static_cast<size_t>(fragment.values.numel()), GetParam().value));
   }
   learner.loaded();
   const auto bytes = [&] {
     std::string all;
-    for (const checkpoint::NamedTensor& named : learner.state()) {
-      all.append(static_cast<const char*>(named.tensor->raw()), static_cast<size_t>(named.tensor->bytes()));
+    for (const StateFragment& fragment : learner.state()) {
+      all.append(static_cast<const char*>(fragment.values.raw()), static_cast<size_t>(fragment.values.bytes()));
     }
     return all;
   };
@@ -213,14 +213,14 @@ TEST_F(LearnerTest, RefusesAGradientThatIsNotFiniteWhereTheLossIs) {
   std::fill(one_target.targets.begin(), one_target.targets.end(), data::kIgnoredTarget);
   one_target.targets[3] = 0;
   one_target.num_valid_targets = 1;
-  Learner learner(untied, backend_);
-  for (const checkpoint::NamedTensor& named : learner.state()) {
-    const int64_t numel = named.tensor->numel();
+  LearnerAlone learner(untied, backend_);
+  for (StateFragment& fragment : learner.state()) {
+    const int64_t numel = fragment.values.numel();
     tests::Values values(static_cast<size_t>(numel), 0.0);
-    if (named.name == "weights/final_norm.weight") tests::fill(*named.tensor, values);
-    if (named.name != "weights/head.weight") continue;
+    if (name_of(fragment) == "weights/final_norm.weight") tests::fill(fragment.values, values);
+    if (name_of(fragment) != "weights/head.weight") continue;
     for (int64_t i = 0; i < numel; ++i) values[static_cast<size_t>(i)] = i < numel / 64 ? -3e38 : 3e38;
-    tests::fill(*named.tensor, values);
+    tests::fill(fragment.values, values);
   }
   learner.loaded();
 
@@ -234,15 +234,15 @@ TEST_F(LearnerTest, RefusesAGradientThatIsNotFiniteWhereTheLossIs) {
 
 TEST_F(LearnerTest, EvaluatesWithoutDropoutAndWithoutChange) {
   const Config dropout = config({"model.dropout=0.5"});
-  Learner learner(dropout, backend_);
+  LearnerAlone learner(dropout, backend_);
   const Config none = config({"model.dropout=0"});
-  Learner same_weights(none, backend_);
+  LearnerAlone same_weights(none, backend_);
   const tests::Values before = weights_of(learner);
 
-  const LossSum loss = learner.evaluate(batch(dropout, 1));
+  const LossSum loss = learner.evaluate(batch(dropout, 1), 12);
 
-  EXPECT_EQ(loss.loss, same_weights.evaluate(batch(none, 1)).loss);
-  EXPECT_EQ(learner.evaluate(batch(dropout, 1)).loss, loss.loss);
+  EXPECT_EQ(loss.loss, same_weights.evaluate(batch(none, 1), 12).loss);
+  EXPECT_EQ(learner.evaluate(batch(dropout, 1), 12).loss, loss.loss);
   EXPECT_EQ(weights_of(learner), before);
 }
 

@@ -95,8 +95,19 @@ inline tensor::Backend tiny_backend() { return tensor::make_cpu_backend({.num_th
 /// Runs in this process, in silence.
 inline tensor::ExitCode train_here(const Config& config) {
   tensor::Backend backend = tiny_backend();
-  return TrainingRun({.config = config, .backend = backend, .console = nullptr}).run();
+  const OneRank alone(config);
+  return TrainingRun({.config = config, .backend = backend, .context = alone.context, .console = nullptr}).run();
 }
+
+/// The learner of a run of one rank, which is this process.
+class LearnerAlone : private OneRank, public Learner {
+ public:
+  LearnerAlone(const Config& config, tensor::Backend& backend)
+      : OneRank(config), Learner(config, backend, OneRank::context) {}
+  using Learner::context;
+};
+
+inline std::string name_of(const StateFragment& fragment) { return fragment.kind + "/" + fragment.parameter->name(); }
 
 /// The lines of metrics.jsonl without what depends on the clock and on memory. Numbers are written so that they read
 /// back as the same bits: equal text is bitwise equality.

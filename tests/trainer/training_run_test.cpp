@@ -55,7 +55,8 @@ TEST_P(TrainingRunOf, StoppedAfterEveryStepEndsAsIfUnbroken) {
   for (int64_t step = 1; step < kSteps; ++step) {
     tensor::Backend backend = tiny_backend();
     const Config stopped = config();
-    TrainingRun run({.config = stopped, .backend = backend, .console = nullptr});
+    const OneRank alone(stopped);
+    TrainingRun run({.config = stopped, .backend = backend, .context = alone.context, .console = nullptr});
     ::raise(SIGTERM);
     ASSERT_EQ(run.run(), ExitCode::run_again);
     ASSERT_EQ(std::ssize(trajectory(dir_)), step);
