@@ -2,7 +2,8 @@
 /// and that it sends what `trainer plan` says, to the byte:
 ///   mpirun -np 8 layout_fuzzer [--draws 40] [--seed 1] [--verbose]
 /// Draw i has the seed SEED + i, and runs alone with --seed SEED+i --draws 1 under the same number of ranks. One launch
-/// runs all: draws of smaller worlds run side by side. Exits with 7 where a draw differs.
+/// runs all: draws of smaller worlds run side by side. Exits with 7 where a draw differs. --verbose says what each draw
+/// is before it starts, for those that crash.
 
 #include <algorithm>
 #include <charconv>
@@ -106,14 +107,16 @@ class Fuzzer {
     try {
       check(draw, ranks);
     } catch (const std::exception& error) {
-      say_failed(draw, error.what());
+      const std::string why = fmt::format("rank {}: {}", mpi_.world_rank() - ranks.front(), error.what());
+      const bool speaks = mpi_.world_rank() == ranks.front();  // every rank may come here
+      say(speaks ? failure(draw, why) : fmt::format("{} FAILED\n{}\n", describe(draw), why));
       throw;
     }
   }
 
   void check(const LayoutDraw& draw, const std::vector<int>& ranks) {
     const bool speaks = mpi_.world_rank() == ranks.front();
-    if (speaks && options_.is_verbose) say(fmt::format("{} starts\n", describe(draw)));
+    if (speaks && options_.is_verbose) say(fmt::format("{}\n{}\n", describe(draw), to_toml(draw.config)));
     const auto start = std::chrono::steady_clock::now();
     parallel::Ledger ledger;
     parallel::MpiCommunicatorFactory factory(mpi_, ledger, {.world_ranks = ranks});
@@ -124,10 +127,10 @@ class Fuzzer {
     if (!speaks) return;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     if (!std::ranges::all_of(differences, &trainer::WorstDifference::passes)) {
-      say_failed(draw, trainer::format(differences));
+      say(failure(draw, trainer::format(differences)));
       ++num_failed_;
     } else if (!is_planned) {
-      say_failed(draw, "what the ledger counted is not what the plan says");
+      say(failure(draw, "what the ledger counted is not what the plan says"));
       ++num_failed_;
     } else if (options_.is_verbose) {
       say(fmt::format("{} passes in {:.2f} s\n{}", describe(draw), seconds.count(), trainer::format(differences)));
@@ -182,9 +185,9 @@ class Fuzzer {
                        draw.num_ranks / p.tp, p.dp_out, p.zero_stage);
   }
 
-  void say_failed(const LayoutDraw& draw, const std::string& why) {
-    say(fmt::format("{} FAILED\n{}\nRun it alone: mpirun -np {} layout_fuzzer --seed {} --draws 1\n{}\n",
-                    describe(draw), why, mpi_.world_size(), draw.seed, trainer::to_toml(draw.config)));
+  std::string failure(const LayoutDraw& draw, const std::string& why) const {
+    return fmt::format("{} FAILED\n{}\nRun it alone: mpirun -np {} layout_fuzzer --seed {} --draws 1\n{}\n",
+                       describe(draw), why, mpi_.world_size(), draw.seed, trainer::to_toml(draw.config));
   }
 
   static void say(const std::string& text) {

@@ -7,6 +7,8 @@
 
 namespace trainer {
 
+namespace {
+
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 Trace a_trace() {
@@ -21,6 +23,8 @@ WorstDifference worst(const std::string& kind, const Trace& ours, const Trace& r
   }
   return {};
 }
+
+}  // namespace
 
 TEST(Trace, DiffersFromItselfByNothing) {
   for (const WorstDifference& difference : compare(a_trace(), a_trace(), {})) {
