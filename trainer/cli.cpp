@@ -120,7 +120,8 @@ class CommandLine {
         "Trains the config on the ranks of the launch and once more on one rank, and compares losses, gradient\n"
         "norms, every gradient of the first step and every weight after the last, by name. Exits with 7 where they\n"
         "differ. Writes nothing.\n\n"
-        "Example:\n"
+        "Examples:\n"
+        "  trainer verify configs/quickstart.toml --set parallel.zero_stage=3\n"
         "  mpirun -np 4 trainer verify configs/quickstart.toml --set parallel.tp=2 --set parallel.zero_stage=3");
   }
 
