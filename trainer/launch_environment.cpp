@@ -20,9 +20,12 @@ struct Setting {
   const char* variable;
   const char* value;
 };
-/// Open MPI 4: no daemon for MPI_Comm_spawn, messages to itself only, no search for InfiniBand.
-constexpr Setting kAlone[] = {
-    {"OMPI_MCA_ess_singleton_isolated", "1"}, {"OMPI_MCA_btl", "self"}, {"OMPI_MCA_pml", "ob1"}};
+/// Open MPI 4: no daemon for MPI_Comm_spawn, messages to itself only, no search for InfiniBand. And no session folder:
+/// all processes without a daemon would use the same one, and one that ends takes it away from one that starts.
+constexpr Setting kAlone[] = {{"OMPI_MCA_ess_singleton_isolated", "1"},
+                              {"OMPI_MCA_btl", "self"},
+                              {"OMPI_MCA_pml", "ob1"},
+                              {"OMPI_MCA_orte_create_session_dirs", "0"}};
 
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
 

@@ -45,7 +45,8 @@ class LaunchEnvironment : public testing::Test {
                                                "PMI_FD",
                                                "OMPI_MCA_ess_singleton_isolated",
                                                "OMPI_MCA_btl",
-                                               "OMPI_MCA_pml"};
+                                               "OMPI_MCA_pml",
+                                               "OMPI_MCA_orte_create_session_dirs"};
   std::map<std::string, std::optional<std::string>> before_;
 };
 
@@ -85,6 +86,13 @@ TEST_F(LaunchEnvironment, SparesABareStartTheDaemonOfOpenMpi) {
 
   EXPECT_EQ(get("OMPI_MCA_ess_singleton_isolated"), "1");
   EXPECT_EQ(get("OMPI_MCA_btl"), "self");
+}
+
+/// Their folder in /tmp would be the same, and gone with the first that ends: some of many starts failed.
+TEST_F(LaunchEnvironment, KeepsBareStartsOutOfEachOthersFolder) {
+  prepare_for_mpi();
+
+  EXPECT_EQ(get("OMPI_MCA_orte_create_session_dirs"), "0");
 }
 
 TEST_F(LaunchEnvironment, KeepsWhatTheUserSet) {
