@@ -13,7 +13,8 @@ namespace {
 
 /// This fragment is all there is of the tensor: on one rank, everything is.
 bool is_whole(const StateFragment& fragment) {
-  return fragment.range.size() == fragment.parameter->spec().shape.numel() && !fragment.parameter->spec().slice;
+  const parallel::ParameterSpec& spec = fragment.parameter->spec();
+  return spec.stored_shape() == spec.shape && fragment.range.size() == spec.shape.numel();
 }
 
 /// Runs on the wire: global begin and count of each.
