@@ -18,7 +18,7 @@ struct LinearSpec {
     std::string name;  ///< "layers.0.attention.q": its parameters are <name>.weight and <name>.bias
     int64_t size = 0;
     /// Neighbouring ranks that hold the same part of this output (kv heads fewer than ranks): each then finds a part of
-    /// its gradient. Null: no other rank does.
+    /// its gradient. Null, or a group of one: no other rank does.
     parallel::Communicator* replicas = nullptr;
   };
   int64_t in = 0;

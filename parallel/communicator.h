@@ -5,6 +5,7 @@
 /// Every call is asynchronous and returns a handle that must be waited on; until then its tensors belong to the call.
 /// The same layout gives bitwise the same result run after run. Sizes are known to both sides: nothing is negotiated.
 
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,7 +22,8 @@ class PendingCall {
   virtual void wait() = 0;
 };
 
-/// A call in flight. Waits in its destructor at the latest; `Handle()` is already done.
+/// A call in flight. Waits in its destructor at the latest; `Handle()` is already done. Where an error is on its way to
+/// ending the program, nothing is waited for: the peer may be the one that was lost.
 class [[nodiscard]] Handle {
  public:
   Handle() = default;
@@ -32,7 +34,13 @@ class [[nodiscard]] Handle {
     pending_ = std::move(other.pending_);
     return *this;
   }
-  ~Handle() { wait(); }
+  ~Handle() {
+    if (std::uncaught_exceptions() > 0) {
+      static_cast<void>(pending_.release());  // its buffers may still be written to: never freed
+    } else {
+      wait();
+    }
+  }
 
   void wait() {
     if (pending_) std::exchange(pending_, nullptr)->wait();

@@ -70,6 +70,7 @@ void ParameterStore::begin_unit(std::string name) {
 Parameter& ParameterStore::add(ParameterSpec spec) {
   CHECK(!units_.empty(), "begin_unit comes before add(\"{}\")", spec.name);
   ParameterUnit& unit = *units_.back();
+  if (spec.partial_grad && spec.partial_grad->size() == 1) spec.partial_grad = nullptr;  // one part is the whole
   parameters_.push_back(std::make_unique<Parameter>(std::move(spec), unit, unit.numel));
   Parameter& parameter = *parameters_.back();
   const bool is_new = by_name_.emplace(parameter.name(), &parameter).second;

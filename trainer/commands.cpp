@@ -53,7 +53,8 @@ class BuildReport {
 
 ExitCode run(const TrainCommand& command, const parallel::MpiEnvironment& mpi) {
   Session session(command.run, mpi);
-  TrainingRun training({session.config, session.backend, session.context});
+  TrainingRun training(
+      {.config = session.config, .backend = session.backend, .context = session.context, .node = mpi.host()});
   return training.run();
 }
 

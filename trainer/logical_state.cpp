@@ -98,18 +98,19 @@ void LogicalState::gather(const StateFragment& fragment, Tensor& whole) {
   tensor::Device& device = fragment.values.device();
   const auto& spec = fragment.parameter->spec();
   const std::vector<int64_t> runs = encode(logical_runs(spec, store_.owned_range(*fragment.parameter)));
-  const Tensor values = owned_values(fragment);
+  const bool is_in_place = is_root() && is_whole(fragment);
+  const Tensor values = is_in_place ? Tensor() : owned_values(fragment);
   if (!is_root()) {
     world_.send(upload({std::ssize(runs), values.numel()}, device), 0).wait();
     world_.send(upload(runs, device), 0).wait();
     world_.send(values, 0).wait();
     return;
   }
-  if (!is_whole(fragment)) place(runs, values, whole);
+  if (!is_in_place) place(runs, values, whole);
   for (int rank = 1; rank < world_.size(); ++rank) {
     const std::vector<int64_t> sizes = download(receive(world_, rank, 2, Dtype::int64, device));
     const std::vector<int64_t> their_runs = download(receive(world_, rank, sizes[0], Dtype::int64, device));
-    place(their_runs, receive(world_, rank, sizes[1], values.dtype(), device), whole);
+    place(their_runs, receive(world_, rank, sizes[1], fragment.values.dtype(), device), whole);
   }
 }
 

@@ -19,7 +19,8 @@ struct PlannedGroup {
   bool operator==(const PlannedGroup&) const = default;
 };
 
-/// Of one rank. Ranks differ in what ZeRO's cuts leave them, and in nothing else that is counted here.
+/// Of one rank. Ranks differ in their groups, in what ZeRO's cuts leave them, and by a part of the vocabulary that tp
+/// does not divide.
 struct Plan {
   int world_size = 1;
   int rank = 0;

@@ -27,13 +27,15 @@ void write_file(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-RunFolder prepare_run_folder(const Config& config, const Plan& plan) {
-  const RunFolder folder{config.run.dir};
-  create_folder(folder.dir);
+void create_run_folder(const Config& config) {
+  create_folder(config.run.dir);
   create_folder(config.checkpoint.dir);
+}
+
+void write_run_files(const Config& config, const Plan& plan) {
+  const RunFolder folder{config.run.dir};
   write_file(folder.config_file(), to_toml(config));
   write_file(folder.plan_file(), to_json(plan));
-  return folder;
 }
 
 }  // namespace trainer

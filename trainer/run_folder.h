@@ -15,8 +15,10 @@ struct RunFolder {
   std::string plan_file() const { return dir + "/plan.json"; }
 };
 
-/// Creates the folder and the one for checkpoints where they are missing, and writes config.toml and plan.json.
+/// The folder and the one for checkpoints, where they are missing.
 /// StorageError names the folder and what the system said.
-RunFolder prepare_run_folder(const Config& config, const Plan& plan);
+void create_run_folder(const Config& config);
+/// config.toml and plan.json.
+void write_run_files(const Config& config, const Plan& plan);
 
 }  // namespace trainer

@@ -8,24 +8,24 @@
 namespace trainer {
 
 SavedState::SavedState(const Config& config, Learner& learner)
-    : config_(config),
-      learner_(learner),
-      world_(learner.context().world()),
-      logical_(learner.state(), learner.parameters(), world_) {}
+    : config_(config), learner_(learner), world_(learner.context().world()) {}
+
+LogicalState SavedState::logical_state() const { return {learner_.state(), learner_.parameters(), world_}; }
 
 std::optional<checkpoint::Resumed> SavedState::load() {
+  LogicalState logical = logical_state();
   std::optional<checkpoint::Resumed> resumed;
-  if (world_.rank() == 0) resumed = read();
+  if (world_.rank() == 0) resumed = read(logical);
   share_progress(resumed);
   if (!resumed) return resumed;
-  logical_.scatter();
+  logical.scatter();
   learner_.loaded();
   return resumed;
 }
 
-std::optional<checkpoint::Resumed> SavedState::read() {
+std::optional<checkpoint::Resumed> SavedState::read(const LogicalState& logical) const {
   const std::string& from = config_.checkpoint.resume;
-  const std::vector<checkpoint::NamedTensor> tensors = logical_.tensors();
+  const std::vector<checkpoint::NamedTensor> tensors = logical.tensors();
   if (from == "auto" || from == "none") return checkpoint::resume_newest(config_.checkpoint.dir, tensors);
   return checkpoint::Resumed{.info = checkpoint::load(from, tensors), .path = from, .warnings = {}};
 }
@@ -44,14 +44,15 @@ void SavedState::share_progress(std::optional<checkpoint::Resumed>& resumed) {
 }
 
 std::string SavedState::save(const checkpoint::RunInfo& info) {
-  logical_.gather();
+  LogicalState logical = logical_state();
+  logical.gather();
   if (world_.rank() != 0) return {};
-  return checkpoint::save_in(config_.checkpoint.dir, info, logical_.tensors(), config_.checkpoint.keep_last);
+  return checkpoint::save_in(config_.checkpoint.dir, info, logical.tensors(), config_.checkpoint.keep_last);
 }
 
 void SavedState::require_free_space(const checkpoint::RunInfo& info) const {
   if (world_.rank() != 0) return;
-  checkpoint::require_free_space(config_.checkpoint.dir, checkpoint::file_bytes(info, logical_.tensors()));
+  checkpoint::require_free_space(config_.checkpoint.dir, checkpoint::file_bytes(info, logical_state().tensors()));
 }
 
 }  // namespace trainer

@@ -23,13 +23,13 @@ class SavedState {
   void require_free_space(const checkpoint::RunInfo& info) const;  ///< StorageError, from rank 0
 
  private:
-  std::optional<checkpoint::Resumed> read();
+  LogicalState logical_state() const;  // rank 0 holds whole tensors as long as it lives
+  std::optional<checkpoint::Resumed> read(const LogicalState& logical) const;
   void share_progress(std::optional<checkpoint::Resumed>& resumed);
 
   const Config& config_;
   Learner& learner_;
   parallel::Communicator& world_;
-  LogicalState logical_;
 };
 
 }  // namespace trainer

@@ -46,6 +46,7 @@ TrainingRun::TrainingRun(const Workbench& bench)
       backend_(bench.backend),
       context_(bench.context),
       console_(bench.console),
+      node_(bench.node),
       dataset_(data::Dataset::open_train(config_.data, dataset_options(config_))),
       evaluator_(config_, data::Dataset::open_valid(config_.data, dataset_options(config_))),
       learner_(config_, backend_, context_),
@@ -96,16 +97,18 @@ ExitCode TrainingRun::train_steps() {
 
 void TrainingRun::start() {
   const RunFolder folder{config_.run.dir};
-  const Plan plan = make_plan(config_, context_.mesh().world_size());
+  std::optional<Plan> plan;
   if (context_.is_root()) {
-    prepare_run_folder(config_, plan);
+    plan = make_plan(config_, context_.mesh().world_size());
+    create_run_folder(config_);
     checkpoint::remove_temporary_files(config_.checkpoint.dir);
+    saved_state_.require_free_space(run_info());
+    write_run_files(config_, *plan);
     metrics_.emplace(folder.metrics_file(), progress_.step);
   }
   log_.emplace(log_options(context_.is_root() ? folder.log_file() : ""));
   report_.emplace(*log_, ProgressReport::Options{.steps = config_.train.steps, .every_steps = config_.log.every_steps});
-  say_how_it_starts(plan);
-  saved_state_.require_free_space(run_info());
+  if (plan) say_how_it_starts(*plan);
   context_.ledger().end_step();
   const int64_t part = config_.train.global_batch_size / context_.num_data_ranks();
   loader_.emplace(dataset_, data::LoaderOptions{.first_sample = progress_.samples,
@@ -120,11 +123,10 @@ void TrainingRun::start() {
 LogOptions TrainingRun::log_options(const std::string& file) const {
   return {.file = file,
           .console = console_,
-          .speaker = {.rank = context_.rank(), .world_size = context_.mesh().world_size(), .node = {}}};
+          .speaker = {.rank = context_.rank(), .world_size = context_.mesh().world_size(), .node = node_}};
 }
 
 void TrainingRun::say_how_it_starts(const Plan& plan) {
-  if (!context_.is_root()) return;
   log_->info(fmt::format("trainer {} on {}", build_id(), backend_.device->describe()));
   log_->info(fmt::format("model: {} weights; data: {} training samples, {} for evaluation",
                          format_count(static_cast<double>(model::parameter_count(config_.model))),
@@ -227,10 +229,11 @@ std::string TrainingRun::how_it_ended() const {
 
 ExitCode TrainingRun::stop() {
   save();
-  if (context_.is_root())
+  if (context_.is_root()) {
     log_->warn(fmt::format("{} received: saved step {} of {}. Run the same command again{} to go on.",
                            strsignal(agreed_.signal), progress_.step, config_.train.steps,
                            config_.checkpoint.resume == "auto" ? "" : " with --set checkpoint.resume=auto"));
+  }
   return ExitCode::run_again;
 }
 

@@ -26,6 +26,7 @@ struct Workbench {
   tensor::Backend& backend;
   const RankContext& context;
   std::FILE* console = stdout;  ///< where it tells how it goes; null: nowhere
+  std::string node;             ///< name of this machine, for messages of many ranks
 };
 
 data::DatasetOptions dataset_options(const Config& config);
@@ -65,6 +66,7 @@ class TrainingRun {
   tensor::Backend& backend_;
   const RankContext& context_;
   std::FILE* console_;
+  std::string node_;
   data::Dataset dataset_;
   Evaluator evaluator_;
   Learner learner_;

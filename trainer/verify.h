@@ -23,7 +23,7 @@ std::unique_ptr<SampleSource> make_synthetic_source(const Config& config);
 /// The config's own training data.
 std::unique_ptr<SampleSource> make_data_source(const Config& config, const data::Dataset& dataset);
 
-/// All ranks together. One entry per kind, the same on every rank.
+/// All ranks together. On rank 0, one entry per kind; on the others nothing where all pass, else one that does not.
 std::vector<WorstDifference> verify(const Config& config, tensor::Backend& backend, const RankContext& context,
                                     const SampleSource& source, const VerifyOptions& options);
 

@@ -2,6 +2,7 @@
 /// A terminal of given width that remembers what was shown on it; and what a stream holds.
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -30,11 +31,19 @@ class PseudoTerminal {
   PseudoTerminal(const PseudoTerminal&) = delete;
 
   std::FILE* stream() const { return stream_; }
-  /// Everything since the last call; at most what the kernel buffers, 4 KiB.
+  /// Everything since the last call. The kernel hands it on in its own time and in parts: it is all there when nothing
+  /// more comes for a while.
   std::string shown() const {
-    std::string text(1 << 12, '\0');
-    const ssize_t count = ::read(master_, text.data(), text.size());
-    return text.substr(0, count > 0 ? static_cast<size_t>(count) : 0);
+    constexpr int kWhileMs = 50;
+    std::string text;
+    pollfd readable{.fd = master_, .events = POLLIN, .revents = 0};
+    while (::poll(&readable, 1, kWhileMs) > 0) {
+      std::string part(1 << 12, '\0');
+      const ssize_t count = ::read(master_, part.data(), part.size());
+      if (count <= 0) break;
+      text.append(part, 0, static_cast<size_t>(count));
+    }
+    return text;
   }
 
  private:
