@@ -22,7 +22,8 @@ struct Scale {
   bool has_chunk_digit = false;  // more than two stages a rank: F1x; two: F and f
   bool is_base_36 = false;       // micro-batches 10, 11, ... are a, b, ...
   double columns_per_time = 0;
-  size_t num_columns = 0;  // of the whole timeline
+  size_t num_columns = 0;   // of the whole timeline
+  size_t part_columns = 1;  // of the parts that it is broken into
 };
 
 char digit_36(int number) { return static_cast<char>(number < 10 ? '0' + number : 'a' + number - 10); }
@@ -41,6 +42,14 @@ void set_columns(Scale& scale, double columns_per_time, double makespan) {
   scale.num_columns = static_cast<size_t>(std::lround(std::min(columns_per_time * makespan, kMaxColumns)));
 }
 
+/// Equal parts that fit a line, and cut no pass in two where all passes are equally long.
+size_t part_columns(size_t num_columns, size_t line, size_t cell) {
+  const auto parts_of = [&](size_t size) { return (num_columns + size - 1) / size; };
+  const size_t least = parts_of(std::max<size_t>(parts_of(line), 1));
+  const size_t whole_cells = (least + cell - 1) / cell * cell;
+  return whole_cells <= line ? std::max<size_t>(whole_cells, 1) : line;
+}
+
 /// The widest cells with which the timeline fits a line; else the narrowest, in several lines.
 Scale choose_scale(const Picture& picture, int num_microbatches, double makespan, size_t line) {
   Scale scale{.has_chunk_digit = picture.most_chunks > 2};
@@ -49,13 +58,19 @@ Scale choose_scale(const Picture& picture, int num_microbatches, double makespan
   const size_t wide = letters + std::to_string(num_microbatches - 1).size();
   const bool can_be_narrow = num_microbatches > 10 && num_microbatches <= kBase36;
   const size_t narrow = can_be_narrow ? letters + 1 : wide;
+  size_t cell = 1;
   for (const size_t width : {wide + 2, wide + 1, wide, narrow}) {
+    cell = width;
     scale.is_base_36 = width < wide;
     set_columns(scale, static_cast<double>(width) / picture.shortest_cell, makespan);
-    if (scale.num_columns <= line) return scale;
+    if (scale.num_columns <= line) break;
   }
   const size_t most = line * kMaxParts;
-  if (scale.num_columns > most) set_columns(scale, static_cast<double>(most) / makespan, makespan);
+  if (scale.num_columns > most) {
+    cell = 1;
+    set_columns(scale, static_cast<double>(most) / makespan, makespan);
+  }
+  scale.part_columns = part_columns(scale.num_columns, line, cell);
   return scale;
 }
 
@@ -72,19 +87,20 @@ std::string draw_row(const std::vector<PictureCell>& cells, const Scale& scale) 
   return row;
 }
 
-std::string draw_rows(const Picture& picture, const Scale& scale, size_t line) {
+std::string draw_rows(const Picture& picture, const Scale& scale) {
   const size_t number_width = std::to_string(picture.ranks.size() - 1).size();
   std::vector<std::string> rows;
   for (const auto& cells : picture.ranks) rows.push_back(draw_row(cells, scale));
   std::string text;
-  for (size_t begin = 0; begin < scale.num_columns; begin += line) {
-    if (scale.num_columns > line) {
-      const double end = static_cast<double>(std::min(begin + line, scale.num_columns));
+  for (size_t begin = 0; begin < scale.num_columns; begin += scale.part_columns) {
+    if (scale.num_columns > scale.part_columns) {
+      const double end = static_cast<double>(std::min(begin + scale.part_columns, scale.num_columns));
       text += fmt::format("time {:.4g} to {:.4g}\n", static_cast<double>(begin) / scale.columns_per_time,
                           end / scale.columns_per_time);
     }
     for (size_t rank = 0; rank < rows.size(); ++rank) {
-      std::string row = fmt::format("rank {:>{}}  {}", rank, number_width, rows[rank].substr(begin, line));
+      std::string row =
+          fmt::format("rank {:>{}}  {}", rank, number_width, rows[rank].substr(begin, scale.part_columns));
       row.erase(row.find_last_not_of(' ') + 1);
       text += row + '\n';
     }
@@ -135,7 +151,7 @@ std::string draw_timeline(const Schedule& schedule, const Simulation& simulation
   const size_t prefix = std::string("rank   ").size() + std::to_string(schedule.num_ranks() - 1).size();
   const size_t line = static_cast<size_t>(std::max(columns, kLeastColumns)) - prefix;
   const Scale scale = choose_scale(picture, schedule.num_microbatches, simulation.makespan, line);
-  return draw_rows(picture, scale, line) + legend_of(picture, scale) + idle_text(simulation) + ".\n" +
+  return draw_rows(picture, scale) + legend_of(picture, scale) + idle_text(simulation) + ".\n" +
          table_of(schedule, simulation);
 }
 

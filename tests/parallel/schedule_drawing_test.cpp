@@ -63,7 +63,7 @@ TEST(Timeline, FitsATerminalWithEightRanksAndSixteenMicrobatches) {
 TEST(Timeline, BreaksWhatIsTooLong) {
   const std::string text = draw(make("1f1b", 2, 1, 9), 40);
 
-  EXPECT_THAT(text, AllOf(StartsWith("time 0 to "), HasSubstr("\n\ntime ")));
+  EXPECT_THAT(text, AllOf(StartsWith("time 0 to 15\n"), HasSubstr("\n\ntime 15 to 30\n"))) << "equal parts";
   EXPECT_LE(longest_line(text.substr(0, text.find("F forward"))), 40U);
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "parallel/schedule_generate.h"
 #include "tests/parallel/schedule_cases.h"
 
 namespace parallel {
@@ -124,9 +125,8 @@ TEST(ScheduleCosts, FollowTheClosedForms) {
     for (int num_ranks = 1; num_ranks <= 8; ++num_ranks) {
       for (int virtual_stages = 1; virtual_stages <= 4; ++virtual_stages) {
         for (int num_microbatches = 1; num_microbatches <= 24; ++num_microbatches) {
-          if (is_grouped && num_microbatches % num_ranks != 0) continue;  // the forms are for groups of P
-          const ScheduleSettings settings{name, num_ranks, num_microbatches, virtual_stages,
-                                          is_grouped ? num_ranks : 0};
+          const int group = is_grouped ? default_microbatch_group(num_ranks, num_microbatches) : 0;
+          const ScheduleSettings settings{name, num_ranks, num_microbatches, virtual_stages, group};
           if (schedule_problems(settings).empty()) expect_closed_form(settings);
         }
       }
