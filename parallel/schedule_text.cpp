@@ -139,6 +139,14 @@ void complete(Schedule& schedule, const std::string& place) {
 
 }  // namespace
 
+std::string to_string(ActionKind kind) {
+  static constexpr std::array<const char*, kNumActionKinds> kNames = {
+      "forward",       "backward",         "backward_input", "backward_weight", "send_forward", "receive_forward",
+      "send_backward", "receive_backward", "unshard",        "reshard",         "reduce_grad",  "reduce_tied",
+      "step"};
+  return kNames.at(static_cast<size_t>(kind));
+}
+
 std::string to_text(const Action& action) {
   const KindText& kind = kKinds.at(static_cast<size_t>(action.kind));
   std::string text = kind.has_stage ? std::to_string(action.stage) : "";
