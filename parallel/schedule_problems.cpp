@@ -10,12 +10,24 @@ namespace {
 using Problems = std::vector<LayoutProblem>;
 
 constexpr int kMaxNumber = 1 << 20;  // of stages or micro-batches; more is a typing error
-constexpr size_t kMaxFaults = 8;     // told of one file
+constexpr int64_t kMaxForwards = 1 << 24;
+constexpr size_t kMaxFaults = 8;  // told of one file
 
 void require_number(Problems& problems, const char* key, int value, int least) {
   if (least <= value && value <= kMaxNumber) return;
   problems.push_back({key, fmt::format("{} = {} is not between {} and {}.\n  Fix: use {} or more.", key, value, least,
                                        kMaxNumber, least)});
+}
+
+/// Lists of more passes than any step has would fill the memory.
+void require_size(Problems& problems, const ScheduleSettings& settings) {
+  const int64_t stages = int64_t{settings.num_ranks} * shape_of(settings).virtual_stages;
+  const int64_t forwards = stages * settings.num_microbatches;
+  if (forwards <= kMaxForwards) return;
+  problems.push_back(
+      {"parallel.schedule", fmt::format("{} stages * {} micro-batches = {} forwards per step; the most is {}.\n"
+                                        "  Fix: use fewer micro-batches per step, or fewer parallel.virtual_stages.",
+                                        stages, settings.num_microbatches, forwards, kMaxForwards)});
 }
 
 std::string known_names() {
@@ -151,6 +163,7 @@ std::vector<LayoutProblem> placement_problems(const ScheduleSettings& settings) 
     require_file_fits(problems, settings, read_schedule(settings.name));
   } else if (const ScheduleRules* rules = find_rules(settings.name)) {
     require_virtual_stages(problems, settings, rules->limits);
+    require_size(problems, settings);
   } else {
     problems.push_back({"parallel.schedule", fmt::format("parallel.schedule = \"{}\" is no schedule.\n  Fix: use {}.",
                                                          settings.name, known_names())});

@@ -34,6 +34,10 @@ class Simulator {
 
  private:
   void prepare() {
+    for (const auto* times : {&options_.forward, &options_.backward_input, &options_.backward_weight}) {
+      CHECK(times->empty() || times->size() == schedule_.rank_of_stage.size(), "times of {} stages, of {}",
+            times->size(), schedule_.num_stages());
+    }
     result_.busy.assign(schedule_.ranks.size(), 0);
     result_.peak_live = peak_live_microbatches(schedule_);
     for (const std::vector<Action>& list : schedule_.ranks) {
@@ -130,7 +134,7 @@ class Simulator {
 
   double duration_of(const Action& pass) const {
     const auto of = [&](const std::vector<double>& times) {
-      return times.empty() ? 1.0 : times.at(static_cast<size_t>(pass.stage));
+      return times.empty() ? 1.0 : times[static_cast<size_t>(pass.stage)];
     };
     double duration = 0;
     if (pass.kind == ActionKind::forward) duration += of(options_.forward);

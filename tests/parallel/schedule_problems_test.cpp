@@ -56,6 +56,8 @@ TEST(ScheduleProblems, RefuseNumbersOutOfRangeAllAtOnce) {
 
   EXPECT_EQ(problems.size(), 4U);
   EXPECT_THAT(problems, Contains(testing::Field(&LayoutProblem::key, "parallel.pp")));
+  EXPECT_THAT(problem({"interleaved", 1000, 1000, 1000, 0}),
+              HasSubstr("1000000 stages * 1000 micro-batches = 1000000000 forwards per step; the most is 16777216."));
   EXPECT_THAT(problem({"1f1b", 1, 2'000'000'000, 0, 0}), HasSubstr("2000000000 is not between 1 and 1048576"));
 }
 
