@@ -28,10 +28,9 @@ void add_gradient(Ops& ops, const Tensor& indices, const Tensor& dy, int64_t fir
 
 }  // namespace
 
-Embedding::Embedding(const ModelConfig& config, const parallel::TensorParallel& tensor_parallel,
-                     parallel::ParameterStore& store)
-    : tp_(tensor_parallel.tp) {
-  token_ = &store.add(token_table_spec(config, "embedding.token.weight", tp_));
+Embedding::Embedding(const ModelConfig& config, parallel::Parameter& token_table,
+                     const parallel::TensorParallel& tensor_parallel, parallel::ParameterStore& store)
+    : tp_(tensor_parallel.tp), token_(&token_table) {
   if (config.position != Position::learned) return;
   position_ = &store.add({.name = "embedding.position.weight",
                           .shape = {config.seq_len, config.hidden_size},

@@ -32,11 +32,9 @@ struct Head::Chunk {
   double grad_scale;
 };
 
-Head::Head(const ModelConfig& config, parallel::Parameter* tied_table, const parallel::TensorParallel& tensor_parallel,
+Head::Head(const ModelConfig& config, parallel::Parameter& table, const parallel::TensorParallel& tensor_parallel,
            parallel::ParameterStore& store)
-    : norm_(hidden_norm(config, "final_norm", tensor_parallel), store),
-      tp_(tensor_parallel.tp),
-      table_(tied_table ? tied_table : &store.add(token_table_spec(config, "head.weight", tp_))) {}
+    : norm_(hidden_norm(config, "final_norm", tensor_parallel), store), tp_(tensor_parallel.tp), table_(&table) {}
 
 double Head::forward(Ops& ops, Tensor x, const MicroBatch& batch, const StageContext& context, Saved& saved) const {
   saved.x = std::move(x);

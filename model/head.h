@@ -19,8 +19,9 @@ class Head {
     tensor::Tensor d_normed;  // gradient of its output, made by forward
   };
 
-  /// tied_table: the token embedding when the model ties it, else null and the head owns "head.weight".
-  Head(const ModelConfig& config, parallel::Parameter* tied_table, const parallel::TensorParallel& tensor_parallel,
+  /// `table` is registered: the token embedding's when the model ties it, else "head.weight". The final norm joins the
+  /// unit that is open.
+  Head(const ModelConfig& config, parallel::Parameter& table, const parallel::TensorParallel& tensor_parallel,
        parallel::ParameterStore& store);
 
   /// x [tokens held, hidden] -> sum of the losses (natural log) of all tokens, in fp64, the same on every rank. In

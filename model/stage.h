@@ -12,16 +12,24 @@ namespace model {
 
 struct StageSpan {
   int64_t first_layer = 0;
-  int64_t last_layer = 0;     ///< one past the last
+  int64_t last_layer = 0;     ///< one past the last; a stage may have no layers
   bool has_embedding = true;  ///< the first stage
   bool has_head = true;       ///< the last stage
+
+  int64_t num_layers() const { return last_layer - first_layer; }
+  bool operator==(const StageSpan&) const = default;
 };
 StageSpan whole_model(const ModelConfig& config);
 
 struct StageOptions {
   Recompute recompute = Recompute::none;
   uint64_t seed = 0;  ///< of dropout
+  /// The ranks of first and last stage, which both hold a tied table. Null: one rank has both.
+  parallel::Communicator* tied = nullptr;
 };
+
+/// Whether a backward pass also starts to sum its gradients over data-parallel ranks, each block as it ends.
+enum class Reduce { later, now };
 
 class Stage {
  public:
@@ -30,12 +38,11 @@ class Stage {
     Embedding::Saved embedding;
     std::vector<Block::Saved> blocks;
     Head::Saved head;
-    std::optional<parallel::ParameterStore::Use> head_in_use;  // the first backward follows the last forward
-    double loss = 0;                                           ///< sum of token losses; last stage only
+    double loss = 0;  ///< sum of token losses; last stage only
   };
 
-  /// Registers the parameters, a unit for each part; store.allocate() comes before the first pass. The passes tell the
-  /// store when they need a unit's values and when its gradients are complete. Groups and store outlive the stage.
+  /// Registers the parameters, a unit for each part; store.allocate() comes before the first pass. A rank's stages
+  /// share its store, and a tied table where first and last stage are on it. Groups and store outlive the stage.
   Stage(const ModelConfig& config, const StageSpan& span, const StageOptions& options,
         const parallel::TensorParallel& tensor_parallel, parallel::ParameterStore& store);
 
@@ -48,18 +55,27 @@ class Stage {
   /// d_hidden from the next stage (absent on the last) -> d_hidden for the stage before (absent on the first).
   tensor::Tensor backward_input(tensor::Ops& ops, const MicroBatch& batch, tensor::Tensor d_hidden, Saved& saved) const;
   /// The last use of saved: its tensors are freed, layer by layer.
-  void backward_weight(tensor::Ops& ops, const MicroBatch& batch, Saved& saved) const;
+  void backward_weight(tensor::Ops& ops, const MicroBatch& batch, Saved& saved, Reduce reduce) const;
   /// Both backward passes, layer by layer: what a layer saved is freed as soon as it is used.
-  tensor::Tensor backward(tensor::Ops& ops, const MicroBatch& batch, tensor::Tensor d_hidden, Saved& saved) const;
+  tensor::Tensor backward(tensor::Ops& ops, const MicroBatch& batch, tensor::Tensor d_hidden, Saved& saved,
+                          Reduce reduce) const;
+
+  /// Starts to gather all values of the stage (ZeRO-3) and keeps them as long as the result lives.
+  std::vector<parallel::ParameterStore::Use> hold() const;
 
   // On tensor-parallel ranks all of these are called together, and give the same on each.
 
-  /// Sum of token losses of a whole model, without dropout and without keeping anything.
-  double evaluate(tensor::Ops& ops, const MicroBatch& batch) const;
-  /// Logits acc [1, vocab_size] after the last of the new tokens of one sequence, which join the cache. A model with
-  /// positions (learned or RoPE) knows the first seq_len.
-  tensor::Tensor decode(tensor::Ops& ops, const MicroBatch& batch, KvCache& cache) const;
-  /// For `capacity` tokens of one sequence.
+  struct Evaluated {
+    tensor::Tensor hidden;  ///< for the next stage
+    double loss = 0;        ///< sum of token losses; last stage only
+  };
+  /// Without dropout and without keeping anything.
+  Evaluated evaluate(tensor::Ops& ops, const MicroBatch& batch, tensor::Tensor hidden = {}) const;
+  /// The new tokens of one sequence join the cache. hidden of the stage before -> hidden for the next; the last stage
+  /// returns logits acc [1, vocab_size] after the last token. A model with positions (learned or RoPE) knows the first
+  /// seq_len.
+  tensor::Tensor decode(tensor::Ops& ops, const MicroBatch& batch, tensor::Tensor hidden, KvCache& cache) const;
+  /// For `capacity` tokens of one sequence, of the layers here.
   KvCache make_cache(int64_t capacity, tensor::Dtype dtype, tensor::Device& device) const;
   /// Logits acc [tokens, vocab_size] of a whole model, without dropout.
   tensor::Tensor logits(tensor::Ops& ops, const MicroBatch& batch) const;
@@ -68,16 +84,23 @@ class Stage {
   using Unit = parallel::ParameterUnit;
   using Use = parallel::ParameterStore::Use;
 
+  void add_embedding(const ModelConfig& config, const StageOptions& options);
+  void add_head(const ModelConfig& config, const StageOptions& options);
+  parallel::Parameter& add_token_table(const StageOptions& options);
+  Unit& begin_unit(const std::string& name);
+
   // A part's passes, with its values in place and the next part's on their way.
   tensor::Tensor embed(tensor::Ops& ops, const MicroBatch& batch, const StageContext& context) const;
   Use use_in_forward(size_t block) const;
-  Use use_in_backward(size_t block) const;
+  Use use_in_backward(size_t block, Use::Kind kind) const;
   double head_loss(tensor::Ops& ops, tensor::Tensor x, const MicroBatch& batch, const StageContext& context,
-                   Saved& saved) const;
+                   Head::Saved& saved) const;
   tensor::Tensor head_logits(tensor::Ops& ops, const tensor::Tensor& x, const StageContext& context) const;
-  void finish_head(tensor::Ops& ops, Saved& saved) const;
-  void finish_embedding(tensor::Ops& ops, const MicroBatch& batch, Saved& saved) const;
-  tensor::Tensor forward_hidden(tensor::Ops& ops, const MicroBatch& batch) const;
+  tensor::Tensor head_backward_input(tensor::Ops& ops, Saved& saved, Use::Kind kind) const;
+  void finish_head(tensor::Ops& ops, Saved& saved, Reduce reduce) const;
+  void finish_embedding(tensor::Ops& ops, const MicroBatch& batch, Saved& saved, Reduce reduce) const;
+  tensor::Tensor blocks_evaluated(tensor::Ops& ops, const MicroBatch& batch, tensor::Tensor hidden) const;
+  void reduce_if_now(Reduce reduce, const std::vector<Unit*>& units) const;
 
   ModelConfig config_;
   parallel::TensorParallel tensor_parallel_;
@@ -88,9 +111,13 @@ class Stage {
   std::optional<Embedding> embedding_;
   std::vector<Block> blocks_;
   std::optional<Head> head_;
-  Unit* embedding_unit_ = nullptr;
+
+  Unit* token_unit_ = nullptr;          // the embedding's table
+  std::vector<Unit*> embedding_units_;  // that, and learned positions
   std::vector<Unit*> block_units_;
-  Unit* head_unit_ = nullptr;
+  Unit* norm_unit_ = nullptr;
+  Unit* head_table_unit_ = nullptr;
+  std::vector<Unit*> head_units_;  // the final norm, and the table where no embedding here has it too
 };
 
 }  // namespace model

@@ -54,6 +54,8 @@ struct ParameterSpec {
   bool is_primary = true;
   /// The gradient on this rank is a part of a sum over this group (a norm that sees a part of the tokens). Null: whole.
   Communicator* partial_grad = nullptr;
+  /// Another pipeline stage holds the same parameter (tied embeddings): each finds a part of its gradient. Null: none.
+  Communicator* shared_with = nullptr;
 
   tensor::Shape stored_shape() const { return slice ? shape.with(slice->dim, slice->stored) : shape; }
 };

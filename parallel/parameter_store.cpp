@@ -11,8 +11,13 @@ using tensor::Tensor;
 
 namespace {
 
-/// Units whose gradients are whole while every micro-batch reduces them: one in flight, one being written.
+/// Units whose gradients are whole while a step reduces them often: one in flight, one being written.
 constexpr size_t kMaxReducing = 1;
+
+void finish_all(std::vector<Handle>& calls) {
+  for (Handle& call : calls) call.wait();
+  calls.clear();
+}
 
 Range intersect(const Range& a, const Range& b) {
   const int64_t begin = std::max(a.begin, b.begin);
@@ -46,7 +51,10 @@ void upload(const std::vector<double>& values, Tensor& to) {
 }  // namespace
 
 Tensor& ParameterUnit::grads_to_write() {
-  if (incoming_) store_->finish_reduction(*this);
+  if (is_reducing_) {
+    CHECK(store_->reduces_often(), "the gradients of {} are added to before the step's one reduction", name);
+    store_->finish_reduction(*this);
+  }
   if (!grads) {
     const Dtype dtype = accumulator_of(own_values.dtype());
     grads = own_values.device().allocate({numel}, dtype, MemoryCategory::gradients);
@@ -70,7 +78,9 @@ void ParameterStore::begin_unit(std::string name) {
 Parameter& ParameterStore::add(ParameterSpec spec) {
   CHECK(!units_.empty(), "begin_unit comes before add(\"{}\")", spec.name);
   ParameterUnit& unit = *units_.back();
-  if (spec.partial_grad && spec.partial_grad->size() == 1) spec.partial_grad = nullptr;  // one part is the whole
+  for (Communicator** group : {&spec.partial_grad, &spec.shared_with}) {
+    if (*group && (*group)->size() == 1) *group = nullptr;  // one part is the whole
+  }
   parameters_.push_back(std::make_unique<Parameter>(std::move(spec), unit, unit.numel));
   Parameter& parameter = *parameters_.back();
   const bool is_new = by_name_.emplace(parameter.name(), &parameter).second;
@@ -114,7 +124,7 @@ void ParameterStore::allocate(tensor::Ops& ops, Dtype dtype) {
       unit->own_values = device.allocate({own.size()}, dtype, MemoryCategory::parameters);
     }
     const Range kept = optimizer_range(*unit);
-    if (reduces_every_micro_batch()) {
+    if (reduces_often()) {
       unit->grad_sums = device.allocate({kept.size()}, grad_dtype, MemoryCategory::gradients);
     } else {
       unit->grads = device.allocate({unit->numel}, grad_dtype, MemoryCategory::gradients);
@@ -124,7 +134,7 @@ void ParameterStore::allocate(tensor::Ops& ops, Dtype dtype) {
   }
 }
 
-bool ParameterStore::reduces_every_micro_batch() const {
+bool ParameterStore::reduces_often() const {
   return options_.stage >= 2 || options_.reduce_every == ReduceEvery::micro_batch;
 }
 
@@ -153,25 +163,31 @@ void ParameterStore::initialize(uint64_t seed) {
 
 // ---- values --------------------------------------------------------------------------------------------------------
 
-ParameterStore::Use::Use(ParameterStore& store, ParameterUnit& unit) : store_(&store), unit_(&unit) {
-  store_->acquire(unit);
-}
-
-ParameterStore::Use::~Use() {
-  if (unit_) store_->release(*unit_);
-}
-
-void ParameterStore::prefetch(ParameterUnit& unit) { start_gather(unit); }
-
-void ParameterStore::acquire(ParameterUnit& unit) {
-  start_gather(unit);
-  unit.gather_.wait();
+ParameterStore::Use::Use(ParameterStore& store, ParameterUnit& unit, Kind kind)
+    : store_(&store), unit_(&unit), kind_(kind) {
+  store.start_gather(unit);
   ++unit.num_users_;
 }
 
-void ParameterStore::release(ParameterUnit& unit) {
-  const bool is_free = --unit.num_users_ == 0;
-  if (is_free && options_.stage == 3 && options_.reshard == Reshard::forward) unit.values = {};
+ParameterStore::Use::~Use() {
+  if (unit_) store_->release(*unit_, kind_);
+}
+
+ParameterStore::Use ParameterStore::use(ParameterUnit& unit, Use::Kind kind) {
+  Use use(*this, unit, kind);
+  unit.gather_.wait();
+  return use;
+}
+
+ParameterStore::Use ParameterStore::hold(ParameterUnit& unit) { return Use(*this, unit, Use::Kind::last); }
+
+void ParameterStore::prefetch(ParameterUnit& unit) { start_gather(unit); }
+
+void ParameterStore::release(ParameterUnit& unit, Use::Kind kind) {
+  if (--unit.num_users_ > 0 || options_.stage < 3) return;
+  if (kind == Use::Kind::repeated && options_.reshard == Reshard::never) return;
+  unit.gather_.wait();
+  unit.values = {};
 }
 
 void ParameterStore::start_gather(ParameterUnit& unit) {
@@ -201,36 +217,69 @@ void ParameterStore::begin_step() {
   for (const auto& unit : units_) unit->has_sums_ = false;
 }
 
-void ParameterStore::begin_micro_batch(bool is_last) {
-  is_last_micro_batch_ = is_last;
-  finish_reductions();  // a unit's next gradients would otherwise join those that are being reduced
+bool ParameterStore::is_written(const ParameterUnit& unit) const {
+  return std::any_of(unit.parameters.begin(), unit.parameters.end(),
+                     [](const Parameter* parameter) { return parameter->has_grad_; });
 }
 
-void ParameterStore::gradients_complete(ParameterUnit& unit) {
-  if (options_.stage == 3 && options_.reshard == Reshard::never && unit.num_users_ == 0) unit.values = {};
-  if (!reduces_every_micro_batch() && !is_last_micro_batch_) return;
+void ParameterStore::reduce_gradients(ParameterUnit& unit) {
+  // Nothing new: several micro-batches' gradients of a head, say, are written in forward, and reduced at once.
+  if (unit.has_sums_ && !unit.is_reducing_ && !is_written(unit)) return;
 
   zero_unwritten(unit);
-  Communicator& shard = data_parallel_.shard;
   if (options_.stage == 0) {
-    unit.reduction_ = shard.all_reduce(unit.grads, Reduction::sum);
-  } else if (!reduces_every_micro_batch()) {
-    unit.reduction_ = shard.reduce_scatter_v(unit.grads, unit.own_grads, unit.cut_sizes);
+    start_all_reduce(unit);
+  } else if (!reduces_often()) {
+    start_reduce_scatter(unit, unit.own_grads);
   } else {
     const Tensor& sums = unit.grad_sums;
     unit.incoming_ = sums.device().allocate(sums.shape(), sums.dtype(), MemoryCategory::gradients);
-    unit.reduction_ = shard.reduce_scatter_v(unit.grads, unit.incoming_, unit.cut_sizes);
+    start_reduce_scatter(unit, unit.incoming_);
   }
+  unit.is_reducing_ = true;
   reducing_.push_back(&unit);
-  while (reduces_every_micro_batch() && reducing_.size() > kMaxReducing) {
-    finish_reduction(*reducing_.front());
+  while (reduces_often() && reducing_.size() > kMaxReducing) finish_reduction(*reducing_.front());
+}
+
+std::vector<Range> ParameterStore::buckets(const ParameterUnit& unit) const {
+  const int64_t element_bytes = size_of(unit.grads.dtype());
+  const int64_t most =
+      options_.bucket_bytes > 0 ? std::max<int64_t>(1, options_.bucket_bytes / element_bytes) : unit.numel;
+  std::vector<Range> buckets;
+  for (int64_t begin = 0; begin < unit.numel; begin += most) {
+    buckets.push_back({begin, std::min(unit.numel, begin + most)});
+  }
+  return buckets;
+}
+
+void ParameterStore::start_all_reduce(ParameterUnit& unit) {
+  for (const Range& bucket : buckets(unit)) {
+    Tensor part = unit.grads.rows(bucket.begin, bucket.end);
+    unit.reductions_.push_back(data_parallel_.shard.all_reduce(part, Reduction::sum));
+  }
+}
+
+void ParameterStore::start_reduce_scatter(ParameterUnit& unit, const Tensor& own) {
+  for (const Range& bucket : buckets(unit)) {
+    std::vector<int64_t> rows;  // of each rank's cut, those in this bucket
+    int64_t cut_begin = 0;
+    for (const int64_t cut_size : unit.cut_sizes) {
+      rows.push_back(intersect(bucket, {cut_begin, cut_begin + cut_size}).size());
+      cut_begin += cut_size;
+    }
+    const Range mine = intersect(bucket, unit.own);
+    const int64_t begin = mine.size() > 0 ? mine.begin - unit.own.begin : 0;
+    Tensor part = own.rows(begin, begin + mine.size());
+    const Tensor whole = unit.grads.rows(bucket.begin, bucket.end);
+    unit.reductions_.push_back(data_parallel_.shard.reduce_scatter_v(whole, part, rows));
   }
 }
 
 void ParameterStore::finish_reduction(ParameterUnit& unit) {
   std::erase(reducing_, &unit);
-  unit.reduction_.wait();
-  if (!reduces_every_micro_batch()) return;
+  unit.is_reducing_ = false;
+  finish_all(unit.reductions_);
+  if (!reduces_often()) return;
   const Tensor& reduced = options_.stage == 0 ? unit.grads : unit.incoming_;
   if (unit.has_sums_) {
     ops_->add(unit.grad_sums, reduced, unit.grad_sums);
@@ -250,10 +299,15 @@ void ParameterStore::finish_reductions() {
 void ParameterStore::finish_gradients() {
   finish_reductions();
   for (const auto& unit : units_) {
-    unit->reduction_ = data_parallel_.replica.all_reduce(unit->grad_sums, Reduction::sum);
+    unit->reductions_.push_back(data_parallel_.replica.all_reduce(unit->grad_sums, Reduction::sum));
   }
-  for (const auto& unit : units_) unit->reduction_.wait();
-  sum_partial_grads();
+  for (const auto& unit : units_) finish_all(unit->reductions_);
+  std::vector<Communicator*> groups;  // in order of registration: the same on all their ranks
+  for (const auto& parameter : parameters_) {
+    Communicator* group = parameter->spec().partial_grad;
+    if (group && std::ranges::find(groups, group) == groups.end()) groups.push_back(group);
+  }
+  for (Communicator* group : groups) sum_over(*group);
 }
 
 void ParameterStore::zero_unwritten(ParameterUnit& unit) {
@@ -264,35 +318,36 @@ void ParameterStore::zero_unwritten(ParameterUnit& unit) {
   }
 }
 
-void ParameterStore::sum_partial_grads() {
-  // All that one group shares travels in one buffer: these are many small tensors.
-  std::vector<Communicator*> groups;
-  std::map<Communicator*, std::vector<Tensor>> parts;
+std::vector<Tensor> ParameterStore::partial_grads(const Communicator& group) const {
+  std::vector<Tensor> parts;
   for (const auto& parameter : parameters_) {
-    Communicator* group = parameter->spec().partial_grad;
     const Range kept = kept_range(*parameter);
-    if (!group || kept.size() == 0) continue;
-    if (!parts.contains(group)) groups.push_back(group);
+    const ParameterSpec& spec = parameter->spec();
+    if ((spec.partial_grad != &group && spec.shared_with != &group) || kept.size() == 0) continue;
     const ParameterUnit& unit = parameter->unit();
     const int64_t begin = parameter->offset() + kept.begin - optimizer_range(unit).begin;
-    parts[group].push_back(unit.grad_sums.rows(begin, begin + kept.size()));
+    parts.push_back(unit.grad_sums.rows(begin, begin + kept.size()));
   }
-  for (Communicator* group : groups) {
-    int64_t numel = 0;
-    for (const Tensor& part : parts[group]) numel += part.numel();
-    Tensor packed = ops_->device().allocate({numel}, parts[group].front().dtype(), MemoryCategory::gradients);
-    const auto for_each_place = [&](const auto& visit) {
-      int64_t begin = 0;
-      for (Tensor& part : parts[group]) {
-        Tensor place = packed.rows(begin, begin + part.numel());
-        visit(part, place);
-        begin += part.numel();
-      }
-    };
-    for_each_place([&](Tensor& part, Tensor& place) { ops_->device().copy(part, place); });
-    group->all_reduce(packed, Reduction::sum).wait();
-    for_each_place([&](Tensor& part, Tensor& place) { ops_->device().copy(place, part); });
-  }
+  return parts;
+}
+
+void ParameterStore::sum_over(Communicator& group) {
+  std::vector<Tensor> parts = partial_grads(group);
+  if (parts.empty()) return;
+  int64_t numel = 0;
+  for (const Tensor& part : parts) numel += part.numel();
+  Tensor packed = ops_->device().allocate({numel}, parts.front().dtype(), MemoryCategory::gradients);
+  const auto for_each_place = [&](const auto& visit) {
+    int64_t begin = 0;
+    for (Tensor& part : parts) {
+      Tensor place = packed.rows(begin, begin + part.numel());
+      visit(part, place);
+      begin += part.numel();
+    }
+  };
+  for_each_place([&](Tensor& part, Tensor& place) { ops_->device().copy(part, place); });
+  group.all_reduce(packed, Reduction::sum).wait();
+  for_each_place([&](Tensor& part, Tensor& place) { ops_->device().copy(place, part); });
 }
 
 // ---- what there is -------------------------------------------------------------------------------------------------
@@ -303,10 +358,15 @@ std::vector<Parameter*> ParameterStore::parameters() const {
   return all;
 }
 
-Parameter& ParameterStore::at(std::string_view name) const {
+Parameter* ParameterStore::find(std::string_view name) const {
   const auto found = by_name_.find(name);
-  CHECK(found != by_name_.end(), "there is a parameter {}", name);
-  return *found->second;
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+Parameter& ParameterStore::at(std::string_view name) const {
+  Parameter* const found = find(name);
+  CHECK(found != nullptr, "there is a parameter {}", name);
+  return *found;
 }
 
 Range ParameterStore::optimizer_range(const ParameterUnit& unit) const {

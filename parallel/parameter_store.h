@@ -13,8 +13,9 @@
 /// "Not kept" means made when needed and freed after: a gradient buffer from the first write to its reduction, a value
 /// buffer while the unit is in use. Every gradient reduction is a sum: over the shard group, then over its replicas.
 ///
-/// Stages 2 and 3 reduce after every micro-batch, 0 and 1 once a step unless ZeroOptions says otherwise. The order of
-/// the additions is the only difference: stages that reduce equally often give bitwise the same gradients.
+/// Stages 2 and 3 reduce many times a step, 0 and 1 once unless ZeroOptions says otherwise; after which passes is the
+/// schedule's to say. The order of the additions is the only difference: stages that reduce equally often give bitwise
+/// the same gradients. A unit's gradients may travel in several buckets, whose size changes no bit.
 
 #include <deque>
 #include <map>
@@ -32,6 +33,7 @@ struct ZeroOptions {
   int64_t stage = 0;
   Reshard reshard = Reshard::forward;
   ReduceEvery reduce_every = ReduceEvery::step;
+  int64_t bucket_bytes = 0;  ///< most that one gradient reduction moves; 0: a whole unit
 };
 
 /// The groups that hold the same parameters. Borrowed.
@@ -55,8 +57,8 @@ struct ParameterUnit {
   tensor::Tensor grad_sums;   ///< of the elements whose optimizer state is here: in the end, the step's gradients
   tensor::Tensor own_grads;   ///< [own.size()]; a view into grad_sums
 
-  // Reduced once a step, grad_sums is a view into `grads`. Reduced every micro-batch, it is memory of its own, and
-  // `grads` exists from the first write of a micro-batch to the end of its reduction.
+  // Reduced once a step, grad_sums is a view into `grads`. Reduced more often, it is memory of its own, and `grads`
+  // exists from the first write to the end of the next reduction.
 
   tensor::Tensor& grads_to_write();  ///< `grads`, made where there are none
 
@@ -64,9 +66,11 @@ struct ParameterUnit {
   friend class ParameterStore;
   ParameterStore* store_ = nullptr;
   int num_users_ = 0;
-  bool has_sums_ = false;      // grad_sums holds an earlier micro-batch of this step
-  tensor::Tensor incoming_;    // where a micro-batch's reduced cut arrives
-  Handle gather_, reduction_;  // in flight; last, so that they end before the buffers do
+  bool has_sums_ = false;  // grad_sums holds an earlier reduction of this step
+  bool is_reducing_ = false;
+  tensor::Tensor incoming_;  // where a reduced cut arrives that joins earlier ones
+  Handle gather_;            // in flight; last, so that they end before the buffers do
+  std::vector<Handle> reductions_;
 };
 
 /// Draws elements `box` of a parameter's stored box into `to` [box.size()], rounded to its dtype.
@@ -89,34 +93,36 @@ class ParameterStore {
   void initialize(uint64_t seed);
 
   // ---- values, around every use of a unit
-  /// Keeps a unit's values in place while it lives.
+  /// Keeps a unit's values in place while it lives. What Reshard::never keeps after, a last use gives back.
   class Use {
    public:
-    Use(ParameterStore& store, ParameterUnit& unit);
-    Use(Use&& other) noexcept : store_(other.store_), unit_(std::exchange(other.unit_, nullptr)) {}
-    Use& operator=(Use&& other) noexcept {
-      std::swap(store_, other.store_);
-      std::swap(unit_, other.unit_);
-      return *this;
-    }
+    enum class Kind { repeated, last };
+    Use(ParameterStore& store, ParameterUnit& unit, Kind kind);
+    Use(Use&& other) noexcept : store_(other.store_), unit_(std::exchange(other.unit_, nullptr)), kind_(other.kind_) {}
+    Use& operator=(Use&&) = delete;
     ~Use();
 
    private:
     ParameterStore* store_;
     ParameterUnit* unit_;
+    Kind kind_;
   };
   /// Waits until the values are here. The one that is likely next may be gathered ahead by prefetch().
-  [[nodiscard]] Use use(ParameterUnit& unit) { return Use(*this, unit); }
+  [[nodiscard]] Use use(ParameterUnit& unit, Use::Kind kind = Use::Kind::repeated);
   void prefetch(ParameterUnit& unit);
+  /// Starts a gather that the first use waits for, and keeps the values until then and after.
+  [[nodiscard]] Use hold(ParameterUnit& unit);
 
   // ---- gradients of one optimizer step
   void begin_step();
-  /// Before the passes of a micro-batch. The last one starts the reductions that happen once a step.
-  void begin_micro_batch(bool is_last);
-  /// Nothing more will be added to this unit's gradients in this micro-batch.
-  void gradients_complete(ParameterUnit& unit);
-  /// Waits for everything; own_grads are then the step's gradients.
+  /// Starts to sum what was added to this unit's gradients since its last reduction. Where a step has one reduction,
+  /// nothing is added after it.
+  void reduce_gradients(ParameterUnit& unit);
+  /// Waits for all reductions; own_grads are then the step's gradients, but for parameters shared with other stages.
   void finish_gradients();
+  /// Sums the gradients that the ranks of `group` hold parts of (ParameterSpec::partial_grad, shared_with), in one
+  /// message.
+  void sum_over(Communicator& group);
   /// After the optimizer changed own_values: every rank gets them.
   void publish_values();
 
@@ -127,6 +133,7 @@ class ParameterStore {
   const std::vector<std::unique_ptr<ParameterUnit>>& units() const { return units_; }
   std::vector<Parameter*> parameters() const;  ///< in order of registration
   Parameter& at(std::string_view name) const;
+  Parameter* find(std::string_view name) const;  ///< null: not on this rank
   /// The part of a unit whose optimizer state this rank keeps: all of it under stage 0, else its cut.
   Range optimizer_range(const ParameterUnit& unit) const;
   int64_t stored_numel() const;  ///< elements of the stored boxes, padding included
@@ -140,14 +147,17 @@ class ParameterStore {
 
  private:
   friend struct ParameterUnit;
-  void acquire(ParameterUnit& unit);
-  void release(ParameterUnit& unit);
+  void release(ParameterUnit& unit, Use::Kind kind);
   void start_gather(ParameterUnit& unit);
+  void start_all_reduce(ParameterUnit& unit);
+  void start_reduce_scatter(ParameterUnit& unit, const tensor::Tensor& own);
+  std::vector<Range> buckets(const ParameterUnit& unit) const;
   void finish_reduction(ParameterUnit& unit);
   void finish_reductions();
   void zero_unwritten(ParameterUnit& unit);
-  bool reduces_every_micro_batch() const;
-  void sum_partial_grads();
+  bool reduces_often() const;
+  bool is_written(const ParameterUnit& unit) const;
+  std::vector<tensor::Tensor> partial_grads(const Communicator& group) const;
   void cut(ParameterUnit& unit) const;
 
   ZeroOptions options_;
@@ -156,8 +166,7 @@ class ParameterStore {
   std::vector<std::unique_ptr<ParameterUnit>> units_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::map<std::string, Parameter*, std::less<>> by_name_;
-  std::deque<ParameterUnit*> reducing_;  // oldest first; at most kMaxReducing when every micro-batch reduces
-  bool is_last_micro_batch_ = true;
+  std::deque<ParameterUnit*> reducing_;  // oldest first; at most kMaxReducing where a step reduces often
 };
 
 }  // namespace parallel

@@ -133,11 +133,17 @@ class CommandLine {
         ->check(in_range(int64_t{1}, int64_t{1} << 20));
     plan_app_->add_option("--rank", plan_.rank, "Whose part to show; default: 0")
         ->check(in_range(int64_t{0}, int64_t{1} << 20));
-    plan_app_->add_flag("--json", plan_.is_json, "For programs: one JSON object, as in plan.json of a run");
+    auto* json =
+        plan_app_->add_flag("--json", plan_.is_json, "For programs: one JSON object, as in plan.json of a run");
+    plan_app_->add_flag("--schedule", plan_.shows_schedule, "Draw the timeline of the pipeline's passes")
+        ->excludes(json);
+    plan_app_->add_option("--svg", plan_.svg_path, "Write that timeline as a picture")->type_name("FILE");
     plan_app_->footer(
         "Needs no GPU, no other ranks and no data, and plans thousands of ranks in a second or two.\n\n"
-        "Example:\n"
-        "  trainer plan configs/llama_1b.toml --world 64 --set parallel.tp=4 --set parallel.zero_stage=1");
+        "Examples:\n"
+        "  trainer plan configs/llama_1b.toml --world 64 --set parallel.tp=4 --set parallel.zero_stage=1\n"
+        "  trainer plan configs/llama_1b.toml --schedule --svg zb.svg --set parallel.pp=4 \\\n"
+        "      --set parallel.schedule=zb_h1 --set train.micro_batch_size=1");
   }
 
   void add_sample() {

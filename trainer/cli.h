@@ -50,6 +50,8 @@ struct PlanCommand {
   int64_t world_size = 0;  ///< ranks; 0: as many as the config's degrees ask for
   int64_t rank = 0;        ///< whose part is shown
   bool is_json = false;
+  bool shows_schedule = false;  ///< the timeline of the pipeline, in place of the tables
+  std::string svg_path;         ///< where to write it as a picture; empty: nowhere
 };
 
 struct DataBuildCommand {

@@ -1,9 +1,13 @@
 #include "trainer/commands.h"
 
+#include <sys/ioctl.h>
+
 #include <algorithm>
 #include <cstdio>
 
+#include "checkpoint/file.h"
 #include "data/tokenizer.h"
+#include "parallel/schedule_drawing.h"
 #include "trainer/config_reader.h"
 #include "trainer/generate.h"
 #include "trainer/plan.h"
@@ -30,6 +34,20 @@ checkpoint::Resumed load_trained(const Config& config, Learner& learner) {
   }
   for (const std::string& warning : resumed->warnings) fmt::print(stderr, "warning: {}\n", warning);
   return std::move(*resumed);
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  checkpoint::TemporaryFile file(path);
+  file.write_at(0, text.data(), std::ssize(text));
+  file.publish();
+}
+
+/// Of the terminal; of a file, as much as a wide one has.
+int columns_of(std::FILE* stream) {
+  constexpr int kWide = 160;
+  winsize size{};
+  const bool is_known = ::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : kWide;
 }
 
 /// A live line on a terminal; silent elsewhere.
@@ -100,7 +118,7 @@ ExitCode run(const SampleCommand& command, const parallel::MpiEnvironment& mpi) 
 
   const bool speaks = session.context.is_root();
   if (speaks) fmt::print("{}", command.prompt);
-  Generator generator(config.model, learner.stage(), learner.ops(), config.precision.compute);
+  Generator generator(config.model, learner.pipeline(), learner.ops(), config.precision.compute);
   generator.run(prompt, command.num_tokens, command.sampling, [&](int32_t id) {
     if (speaks && id < tokenizer->vocab_size()) fmt::print("{}", tokenizer->decode(std::span(&id, 1)));
     std::fflush(stdout);
@@ -134,6 +152,14 @@ ExitCode run(const PlanCommand& command) {
   const Config config = load_config(command.run.config, command.run.overrides);
   const int64_t world_size = command.world_size > 0 ? command.world_size : default_world_size(config.parallel);
   const Plan plan = make_plan(config, static_cast<int>(world_size), static_cast<int>(command.rank));
+  if (command.shows_schedule || !command.svg_path.empty()) {
+    const PipelinePlan::Training passes = PipelinePlan(config, plan.degrees).passes(plan.split.num_microbatches);
+    if (!command.svg_path.empty()) write_text(command.svg_path, draw_svg(passes.schedule, passes.prediction));
+    if (command.shows_schedule) {
+      fmt::print("{}", draw_timeline(passes.schedule, passes.prediction, columns_of(stdout)));
+      return ExitCode::finished;
+    }
+  }
   fmt::print("{}", command.is_json ? to_json(plan) : to_text(plan));
   return ExitCode::finished;
 }

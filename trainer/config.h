@@ -63,6 +63,7 @@ struct LrScheduleConfig {
 /// [log]
 struct LogConfig {
   int64_t every_steps = 10;  ///< steps between printed lines; metrics.jsonl has every step
+  bool trace = false;        ///< times every pass and message, into trace/trace.json and metrics.jsonl
 };
 
 /// [cluster] The numbers that planning and MFU need.

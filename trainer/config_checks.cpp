@@ -1,8 +1,10 @@
 #include "trainer/config_checks.h"
 
+#include <algorithm>
 #include <cmath>
 #include <regex>
 
+#include "parallel/schedule.h"
 #include "trainer/nearest.h"
 #include "trainer/printable.h"
 
@@ -28,6 +30,7 @@ class Checks {
     schedule();
     evaluation();
     source_weights();
+    pipeline_schedule();
     layout();
   }
 
@@ -186,10 +189,21 @@ class Checks {
                "give a weight to every source, or to none."});
   }
 
+  void pipeline_schedule() {
+    const std::string& name = config_.parallel.schedule;
+    const std::vector<std::string>& names = parallel::schedule_names();
+    const bool is_known = std::find(names.begin(), names.end(), name) != names.end() || name.starts_with("file:");
+    const std::string close = nearest(name, names);
+    refuse_if(!is_known,
+              {{"parallel.schedule"},
+               fmt::format("parallel.schedule = \"{}\" must be {}, or \"file:PATH\".", printable(name), join_or(names)),
+               "It is the order in which pipeline stages take their micro-batches.",
+               close.empty() ? "choose one of these." : fmt::format("did you mean \"{}\"?", close)});
+  }
+
   void layout() {
     const parallel::ParallelConfig& p = config_.parallel;
     not_split("sp", p.sp);
-    not_split("pp", p.pp);
     not_split("ep", p.ep);
     not_split("expert_tp", p.expert_tp);
   }
@@ -198,7 +212,7 @@ class Checks {
     refuse_if(size > 1,
               {{"parallel." + axis},
                fmt::format("parallel.{} = {} asks for an axis that this version does not split.", axis, size),
-               "It splits over parallel.tp and parallel.dp.",
+               "It splits over parallel.tp, pp and dp.",
                "set it to 1, or remove it."},
               tensor::ExitCode::layout);
   }

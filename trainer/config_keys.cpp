@@ -82,6 +82,17 @@ void visit_keys(KeyVisitor& keys, model::ModelConfig& model) {
   keys.end_table();
 }
 
+void visit_pipeline(KeyVisitor& keys, parallel::ParallelConfig& parallel) {
+  keys.text({"schedule", "the order of pipeline passes: a schedule's name, or \"file:PATH\""}, parallel.schedule);
+  keys.integer({"virtual_stages", "the number of stages per pipeline rank; \"auto\": what the schedule is run with"},
+               parallel.virtual_stages, {.min = 1, .max = 1 << 10, .word_for_zero = "auto"});
+  keys.integer(
+      {"microbatch_group", "the number of micro-batches per visit of a stage (interleaved); \"auto\": the least"},
+      parallel.microbatch_group, {.min = 1, .max = 1 << 24, .word_for_zero = "auto"});
+  keys.integers({"stages", "the number of layers of each pipeline stage; empty: shared out by cost"}, parallel.stages,
+                {.min = 0, .max = 10'000});
+}
+
 void visit_keys(KeyVisitor& keys, parallel::ParallelConfig& parallel) {
   const IntegerRange degree = {.min = 1, .max = 1 << 20};
   keys.integer({"tp", "the number of tensor-parallel ranks"}, parallel.tp, degree);
@@ -95,11 +106,16 @@ void visit_keys(KeyVisitor& keys, parallel::ParallelConfig& parallel) {
   keys.integer({"zero_stage", "what is split over dp: 1 optimizer state, 2 and gradients, 3 and parameters"},
                parallel.zero_stage, {.min = 0, .max = 3});
   keys.choice({"zero_reshard", "when zero_stage = 3 gives back gathered parameters"}, parallel.zero_reshard,
-              {{"forward", parallel::Reshard::forward}, {"never", parallel::Reshard::never}});
+              {{"forward", parallel::Reshard::forward},
+               {"never", parallel::Reshard::never},
+               {"stage", parallel::Reshard::stage}});
   keys.choice({"reduce_every", "when zero_stage 0 and 1 sum gradients over dp; 2 and 3 do it every micro_batch"},
               parallel.reduce_every,
               {{"step", parallel::ReduceEvery::step}, {"micro_batch", parallel::ReduceEvery::micro_batch}});
+  keys.real({"bucket_mb", "the most that one reduction of gradients moves, in 2^20 bytes; 0: a block at once"},
+            parallel.bucket_mb, {.min = 0, .max = 1e6});
   keys.boolean({"tp_sequence", "whether tp ranks share the tokens between matrix products"}, parallel.tp_sequence);
+  visit_pipeline(keys, parallel);
 }
 
 void visit_keys(KeyVisitor& keys, TrainConfig& train) {
@@ -173,6 +189,7 @@ void visit_keys(KeyVisitor& keys, checkpoint::CheckpointConfig& checkpoint) {
 
 void visit_keys(KeyVisitor& keys, LogConfig& log) {
   keys.integer({"every_steps", "the number of steps between printed lines"}, log.every_steps, {.min = 1});
+  keys.boolean({"trace", "whether every pass and message is timed, into trace/trace.json"}, log.trace);
 }
 
 void visit_keys(KeyVisitor& keys, ClusterConfig& cluster) {

@@ -54,6 +54,7 @@ class KeyVisitor {
   virtual void text(const Key& key, std::string& field) = 0;
   virtual void name_of(const Key& key, size_t& index, const std::vector<std::string>& names) = 0;
   virtual void sources(const Key& key, std::vector<data::DataSource>& field) = 0;  ///< required
+  virtual void integers(const Key& key, std::vector<int64_t>& field, const IntegerRange& range) = 0;
   virtual void paths(const Key& key, std::vector<std::string>& field) = 0;
   /// A name in TOML that stands for a whole table, whose keys then override it.
   virtual void preset(const Key& key, model::ModelConfig& table) = 0;

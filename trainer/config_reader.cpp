@@ -76,12 +76,20 @@ class ConfigReader : public KeyVisitor {
       field = 0;
       return;
     }
-    if (value->kind != Kind::integer) return report_type(key, *value, range_text(range), integer_example(key, *value));
-    using Limits = std::numeric_limits<int64_t>;
-    const bool overflows = value->integer == Limits::max() || value->integer == Limits::min();
-    const bool fits = value->integer >= range.min && value->integer <= range.max;
-    if (overflows || !fits) return report_range(key, *value, overflows, range_text(range));
-    field = value->integer;
+    read_integer(key, *value, field, range);
+  }
+
+  void integers(const Key& key, std::vector<int64_t>& field, const IntegerRange& range) override {
+    const TomlValue* value = find(key.name);
+    if (!value) return;
+    if (value->kind != Kind::array) {
+      return report_type(key, *value, "an array of integers", fmt::format("{} = [2, 2]", key.name));
+    }
+    field.clear();
+    for (const TomlValue& element : value->array) {
+      field.emplace_back();
+      read_integer(key, element, field.back(), range);
+    }
   }
 
   void real(const Key& key, double& field, const RealRange& range) override {
@@ -213,6 +221,15 @@ class ConfigReader : public KeyVisitor {
         value.kind == Kind::floating && std::abs(value.floating) < 1e15 && value.floating == std::floor(value.floating);
     if (is_whole) return fmt::format("{} = {}", key.name, static_cast<int64_t>(value.floating));
     return fmt::format("{} = a whole number, without quotes or fraction", key.name);
+  }
+
+  void read_integer(const Key& key, const TomlValue& value, int64_t& field, const IntegerRange& range) {
+    if (value.kind != Kind::integer) return report_type(key, value, range_text(range), integer_example(key, value));
+    using Limits = std::numeric_limits<int64_t>;
+    const bool overflows = value.integer == Limits::max() || value.integer == Limits::min();
+    const bool fits = value.integer >= range.min && value.integer <= range.max;
+    if (overflows || !fits) return report_range(key, value, overflows, range_text(range));
+    field = value.integer;
   }
 
   void read_text(const Key& key, const TomlValue& value, const std::string& path, std::string& field) {

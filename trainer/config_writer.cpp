@@ -1,4 +1,4 @@
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "trainer/config_keys.h"
 #include "trainer/config_reader.h"
@@ -56,6 +56,9 @@ class TomlWriter : public KeyVisitor {
                          : quoted(source.path);
     }
     write(key, "[" + list + "]");
+  }
+  void integers(const Key& key, std::vector<int64_t>& field, const IntegerRange&) override {
+    write(key, fmt::format("[{}]", fmt::join(field, ", ")));
   }
   void paths(const Key& key, std::vector<std::string>& field) override {
     std::string list;

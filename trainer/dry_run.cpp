@@ -28,13 +28,15 @@ data::Batch paper_batch(const Config& config, int64_t num_sequences) {
           .document_start = zeros};
 }
 
-Bill take_step(Learner& learner, const data::Batch& batch) {
+Bill take_step(Learner& learner, const Config& config, const data::Batch& batch) {
   learner.train({}, batch);
   agree({}, learner.context().world(), learner.ops().device());
+  if (config.log.trace) learner.measure_bubble();
   return learner.context().ledger().end_step();
 }
 
-/// The bill of a step of `num_microbatches`, from those of two and three: each micro-batch more costs the same.
+/// The bill of a step of `num_microbatches`, from those of two and three: where micro-batches are taken one by one,
+/// each more costs the same.
 Bill extended(const Bill& two, const Bill& three, int64_t num_microbatches) {
   Bill bill = three;
   for (auto& [key, line] : bill) {
@@ -50,11 +52,31 @@ Bill extended(const Bill& two, const Bill& three, int64_t num_microbatches) {
 
 Bill step_bill(Learner& learner, const Config& config, const BatchSplit& split) {
   const auto bill_of = [&](int64_t num_microbatches) {
-    return take_step(learner, paper_batch(config, num_microbatches * split.micro_batch_size));
+    return take_step(learner, config, paper_batch(config, num_microbatches * split.micro_batch_size));
   };
-  if (split.num_microbatches <= 3) return bill_of(split.num_microbatches);
+  const bool grows_evenly = config.parallel.schedule == "1f1b" && learner.context().mesh().degrees().pp == 1;
+  if (split.num_microbatches <= 3 || !grows_evenly) return bill_of(split.num_microbatches);
   const Bill two = bill_of(2);
   return extended(two, bill_of(3), split.num_microbatches);
+}
+
+PlannedPipeline pipeline_of(const Config& config, const RankContext& context) {
+  const PipelinePlan& plan = context.pipeline();
+  const auto& training = plan.training(split_batch(config, context.num_data_ranks()).num_microbatches);
+  PlannedPipeline pipeline{.schedule = config.parallel.schedule,
+                           .hash = fmt::format("{:016x}", schedule_hash(training.schedule)),
+                           .stages = {},
+                           .idle_over_ideal = training.prediction.idle_over_ideal(),
+                           .idle_over_total = training.prediction.idle_over_total(),
+                           .peak_live = training.prediction.peak_live};
+  const model::PartCosts costs = model::part_costs(config.model);
+  const double all = span_cost(costs, model::whole_model(config.model));
+  for (size_t i = 0; i < plan.spans().size(); ++i) {
+    const model::StageSpan& span = plan.spans()[i];
+    pipeline.stages.push_back(
+        {plan.rank_of_stage()[i], span.first_layer, span.last_layer, span_cost(costs, span) / all});
+  }
+  return pipeline;
 }
 
 std::vector<PlannedUnit> units_of(const parallel::ParameterStore& store) {
@@ -88,23 +110,15 @@ std::vector<PlannedMemory> memory_of(const tensor::Pool& pool) {
 
 }  // namespace
 
-BatchSplit split_batch(const Config& config, int num_data_ranks) {
-  BatchSplit split;
-  split.sequences_per_rank = config.train.global_batch_size / num_data_ranks;
-  split.micro_batch_size = config.train.micro_batch_size > 0 ? config.train.micro_batch_size : split.sequences_per_rank;
-  split.num_microbatches = split.sequences_per_rank / split.micro_batch_size;
-  return split;
-}
-
 DryRun dry_run(const Config& config, int world_size, int rank) {
   tensor::Backend backend = tensor::make_paper_backend();
   parallel::Ledger ledger;
   parallel::PaperCommunicatorFactory factory(rank, world_size, ledger);
-  const RankContext context(config, rank, world_size, factory, ledger);
+  const RankContext context(config, rank, world_size, factory, {.ledger = ledger});
   Learner learner(config, backend, context);
   const Bill bill = step_bill(learner, config, split_batch(config, context.num_data_ranks()));
   const parallel::ParameterStore& store = learner.parameters();
-  return {units_of(store), total_of(store), memory_of(backend.device->pool()), bill};
+  return {pipeline_of(config, context), units_of(store), total_of(store), memory_of(backend.device->pool()), bill};
 }
 
 }  // namespace trainer

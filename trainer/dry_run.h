@@ -8,6 +8,7 @@
 #include "parallel/ledger.h"
 #include "parallel/parameter.h"
 #include "tensor/pool.h"
+#include "trainer/batch_split.h"
 #include "trainer/config.h"
 
 namespace trainer {
@@ -31,7 +32,28 @@ struct PlannedMemory {
   bool operator==(const PlannedMemory&) const = default;
 };
 
+/// How the layers lie on the pipeline, and what its schedule costs: of the whole pipeline, on every rank the same.
+struct PlannedStage {
+  int rank = 0;  ///< of the pipeline
+  int64_t first_layer = 0;
+  int64_t last_layer = 0;  ///< one past the last
+  double share = 0;        ///< of the FLOPs of all stages
+
+  bool operator==(const PlannedStage&) const = default;
+};
+struct PlannedPipeline {
+  std::string schedule;
+  std::string hash;  ///< of every rank's actions, 16 hex digits
+  std::vector<PlannedStage> stages;
+  double idle_over_ideal = 0;
+  double idle_over_total = 0;
+  std::vector<int> peak_live;  ///< micro-batches that each rank keeps at once, a stage at a time
+
+  bool operator==(const PlannedPipeline&) const = default;
+};
+
 struct DryRun {
+  PlannedPipeline pipeline;
   std::vector<PlannedUnit> units;
   PlannedUnit total;                  ///< of all units; own is its size only
   std::vector<PlannedMemory> memory;  ///< parameters, gradients, optimizer, activations
@@ -41,15 +63,5 @@ struct DryRun {
 /// LayoutError where the config does not fit the world. Needs neither MPI nor device nor data, and no memory to speak
 /// of, whatever the sizes.
 DryRun dry_run(const Config& config, int world_size, int rank);
-
-/// How a rank's part of a step is cut.
-struct BatchSplit {
-  int64_t sequences_per_rank = 0;
-  int64_t micro_batch_size = 0;  ///< sequences
-  int64_t num_microbatches = 0;
-
-  bool operator==(const BatchSplit&) const = default;
-};
-BatchSplit split_batch(const Config& config, int num_data_ranks);
 
 }  // namespace trainer

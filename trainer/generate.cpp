@@ -30,23 +30,23 @@ std::vector<double> download_as(const Tensor& x) {
 
 }  // namespace
 
-Generator::Generator(const model::ModelConfig& config, const model::Stage& stage, tensor::Ops& ops, Dtype dtype)
+Generator::Generator(const model::ModelConfig& config, const model::Pipeline& pipeline, tensor::Ops& ops, Dtype dtype)
     : config_(config),
-      stage_(stage),
+      pipeline_(pipeline),
       ops_(ops),
       dtype_(dtype),
-      cache_(stage.make_cache(config.seq_len, dtype, ops.device())) {}
+      cache_(pipeline.make_cache(config.seq_len, dtype, ops.device())) {}
 
 void Generator::run(std::vector<int32_t> text, int64_t num_tokens, const SamplingOptions& options,
                     const std::function<void(int32_t)>& emit) {
   CHECK(!text.empty(), "a prompt has at least one token");
-  restart_cache();
+  cache_.restart();
   size_t num_cached = 0;  // the last tokens of `text` that the cache has seen
   if (std::ssize(text) > config_.seq_len) text.erase(text.begin(), text.end() - config_.seq_len);
   for (int64_t index = 0; index < num_tokens; ++index) {
     if (std::ssize(text) > config_.seq_len) {
       text.erase(text.begin(), text.end() - (config_.seq_len + 1) / 2);
-      restart_cache();
+      cache_.restart();
       num_cached = 0;
     }
     const std::vector<double> logits = next_logits(std::span<const int32_t>(text).subspan(num_cached));
@@ -57,15 +57,10 @@ void Generator::run(std::vector<int32_t> text, int64_t num_tokens, const Samplin
 }
 
 std::vector<double> Generator::next_logits(std::span<const int32_t> new_tokens) {
-  const model::HostBatch host = host_batch(new_tokens, cache_.length);
+  const model::HostBatch host = host_batch(new_tokens, cache_.length());
   const model::MicroBatch batch = to_device(host, config_.sliding_window, ops_.device());
-  const Tensor logits = stage_.decode(ops_, batch, cache_);
+  const Tensor logits = pipeline_.decode(ops_, batch, cache_);
   return logits.dtype() == Dtype::fp64 ? download_as<double>(logits) : download_as<float>(logits);
-}
-
-void Generator::restart_cache() {
-  cache_.length = 0;
-  for (model::LayerCache& layer : cache_.layers) layer.length = 0;
 }
 
 }  // namespace trainer

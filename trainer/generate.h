@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "model/stage.h"
+#include "model/pipeline.h"
 #include "trainer/sampling.h"
 
 namespace trainer {
@@ -12,7 +12,7 @@ namespace trainer {
 class Generator {
  public:
   /// All are borrowed. `config` is the model's.
-  Generator(const model::ModelConfig& config, const model::Stage& stage, tensor::Ops& ops, tensor::Dtype dtype);
+  Generator(const model::ModelConfig& config, const model::Pipeline& pipeline, tensor::Ops& ops, tensor::Dtype dtype);
 
   /// Continues `prompt` (at least one token) by num_tokens tokens and hands each to `emit` as it is chosen. Text longer
   /// than the model's seq_len goes on with its last half as context.
@@ -21,13 +21,12 @@ class Generator {
 
  private:
   std::vector<double> next_logits(std::span<const int32_t> new_tokens);
-  void restart_cache();
 
   const model::ModelConfig& config_;
-  const model::Stage& stage_;
+  const model::Pipeline& pipeline_;
   tensor::Ops& ops_;
   tensor::Dtype dtype_;
-  model::KvCache cache_;
+  model::Pipeline::Cache cache_;
 };
 
 }  // namespace trainer

@@ -19,6 +19,7 @@ class PathCollector : public KeyVisitor {
   void text(const Key& key, std::string&) override { add(key); }
   void name_of(const Key& key, size_t&, const std::vector<std::string>&) override { add(key); }
   void sources(const Key& key, std::vector<data::DataSource>&) override { add(key); }
+  void integers(const Key& key, std::vector<int64_t>&, const IntegerRange&) override { add(key); }
   void paths(const Key& key, std::vector<std::string>&) override { add(key); }
   void preset(const Key& key, model::ModelConfig&) override { add(key); }
 

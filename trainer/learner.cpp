@@ -4,28 +4,41 @@
 #include <cmath>
 #include <numeric>
 
+#include "model/flops.h"
 #include "trainer/grad_norm.h"
 #include "trainer/scalars.h"
 
 namespace trainer {
 
 using model::HostBatch;
-using model::MicroBatch;
+using parallel::Group;
 
 namespace {
 
 uint64_t seed_of(const Config& config) { return static_cast<uint64_t>(config.run.seed); }
 
 parallel::ZeroOptions zero_options(const parallel::ParallelConfig& config) {
-  return {.stage = config.zero_stage, .reshard = config.zero_reshard, .reduce_every = config.reduce_every};
+  constexpr double kMebibyte = 1 << 20;
+  return {.stage = config.zero_stage,
+          .reshard = config.zero_reshard,
+          .reduce_every = config.reduce_every,
+          .bucket_bytes = static_cast<int64_t>(std::ceil(config.bucket_mb * kMebibyte))};
+}
+
+model::PipelineOptions pipeline_options(const Config& config, const RankContext& context) {
+  const PipelinePlan& plan = context.pipeline();
+  return {.stage = {.recompute = config.train.recompute, .seed = seed_of(config), .tied = &context.tied()},
+          .spans = plan.spans(),
+          .rank_of_stage = plan.rank_of_stage(),
+          .log = context.events()};
 }
 
 /// Allocation and initial weights come between the model's registration and the optimizer's buffers.
-parallel::ParameterStore& ready(parallel::ParameterStore& store, model::Stage& stage, const Config& config,
+parallel::ParameterStore& ready(parallel::ParameterStore& store, model::Pipeline& pipeline, const Config& config,
                                 tensor::Ops& ops) {
   store.allocate(ops, config.precision.compute);
   store.initialize(seed_of(config));
-  stage.prepare(ops.device(), config.precision.compute);
+  pipeline.prepare(ops.device(), config.precision.compute);
   return store;
 }
 
@@ -61,9 +74,16 @@ Learner::Learner(const Config& config, tensor::Backend& backend, const RankConte
       backend_(backend),
       context_(context),
       store_(zero_options(config.parallel), context.data_parallel()),
-      stage_(config.model, model::whole_model(config.model),
-             {.recompute = config.train.recompute, .seed = seed_of(config)}, context.tensor_parallel(), store_),
-      optimizer_(config.optimizer, ready(store_, stage_, config, *backend.ops), *backend.ops, seed_of(config)) {}
+      pipeline_(config.model, pipeline_options(config, context), context.tensor_parallel(),
+                context.group(parallel::Group::pp), store_),
+      optimizer_(config.optimizer, ready(store_, pipeline_, config, *backend.ops), *backend.ops, seed_of(config)) {}
+
+void Learner::check_parameter_count() {
+  int64_t built = store_.owned_numel();
+  all_reduce_integers(context_.world(), *backend_.device, std::span(&built, 1));
+  const int64_t expected = model::parameter_count(config_.model);
+  CHECK(built == expected, "the ranks hold {} weights, the model has {}", built, expected);
+}
 
 StepResult Learner::train(const StepInputs& inputs, const data::Batch& batch) {
   const StepResult result = compute_gradients(inputs, batch);
@@ -79,46 +99,49 @@ StepResult Learner::train(const StepInputs& inputs, const data::Batch& batch) {
 StepResult Learner::compute_gradients(const StepInputs& inputs, const data::Batch& batch) {
   StepResult result;
   result.loss = run_micro_batches(inputs.step, batch);
-  store_.finish_gradients();
   result.grad_norm = grad_norm(store_, ops(), context_.world());
   return result;
 }
 
 LossSum Learner::run_micro_batches(int64_t step, const data::Batch& batch) {
-  parallel::Communicator& dp = context_.group(parallel::Group::dp);
   LossSum sum{.loss = 0, .num_targets = batch.num_valid_targets};
-  all_reduce_integers(dp, *backend_.device, std::span(&sum.num_targets, 1));
+  all_reduce_integers(context_.group(Group::dp), *backend_.device, std::span(&sum.num_targets, 1));
 
-  store_.begin_step();
-  const int64_t size = micro_batch_size(batch.num_sequences);
-  for (int64_t begin = 0; begin < batch.num_sequences; begin += size) {
-    const int64_t end = std::min(batch.num_sequences, begin + size);
-    store_.begin_micro_batch(end == batch.num_sequences);
-    MicroBatch tokens = micro_batch(batch, begin, end);
-    tokens.step = step;
-    tokens.grad_scale = 1.0 / static_cast<double>(std::max<int64_t>(1, sum.num_targets));
-    model::Stage::Saved saved;
-    stage_.forward(ops(), tokens, {}, saved);
-    stage_.backward(ops(), tokens, {}, saved);
-    sum.loss += saved.loss;
-  }
-  sum.loss = all_reduce_scalar(dp, *backend_.device, sum.loss, parallel::Reduction::sum);
+  const model::StepBatches batches = {.micro_batches = micro_batches(batch, batch.num_sequences),
+                                      .step = step,
+                                      .grad_scale = 1.0 / static_cast<double>(std::max<int64_t>(1, sum.num_targets))};
+  const PipelinePlan::Training& plan = context_.pipeline().training(std::ssize(batches.micro_batches));
+  const auto pp_rank = static_cast<size_t>(context_.group(Group::pp).rank());
+  sum.loss = sum_of_losses(pipeline_.train(ops(), plan.schedule, plan.prediction.peak_live[pp_rank], batches));
   return sum;
 }
 
 LossSum Learner::evaluate(const data::Batch& batch, int64_t most_sequences) {
-  parallel::Communicator& dp = context_.group(parallel::Group::dp);
   LossSum sum{.loss = 0, .num_targets = batch.num_valid_targets};
   // Every rank makes the same number of passes: under ZeRO-3 they gather parameters together.
-  const int64_t size = micro_batch_size(most_sequences);
-  for (int64_t begin = 0; begin < most_sequences; begin += size) {
-    const int64_t first = std::min(batch.num_sequences, begin);
-    const int64_t last = std::min(batch.num_sequences, begin + size);
-    sum.loss += stage_.evaluate(ops(), micro_batch(batch, first, last));
-  }
-  sum.loss = all_reduce_scalar(dp, *backend_.device, sum.loss, parallel::Reduction::sum);
-  all_reduce_integers(dp, *backend_.device, std::span(&sum.num_targets, 1));
+  const model::StepBatches batches = {.micro_batches = micro_batches(batch, most_sequences)};
+  const parallel::Schedule& schedule = context_.pipeline().evaluation(std::ssize(batches.micro_batches));
+  sum.loss = sum_of_losses(pipeline_.evaluate(ops(), schedule, batches));
+  all_reduce_integers(context_.group(Group::dp), *backend_.device, std::span(&sum.num_targets, 1));
   return sum;
+}
+
+/// Over data-parallel ranks first, as one rank's pipeline adds them; the other stages contribute 0.
+double Learner::sum_of_losses(double of_last_stage) {
+  double loss = of_last_stage;
+  for (const Group group : {Group::dp, Group::pp}) {
+    loss = all_reduce_scalar(context_.group(group), *backend_.device, loss, parallel::Reduction::sum);
+  }
+  return loss;
+}
+
+Bubble Learner::measure_bubble() {
+  parallel::Communicator& pp = context_.group(Group::pp);
+  const model::WalkTimes& own = pipeline_.last_walk();
+  const double busy = all_reduce_scalar(pp, *backend_.device, own.busy, parallel::Reduction::sum);
+  const double span = all_reduce_scalar(pp, *backend_.device, own.span, parallel::Reduction::max);
+  const double total = span * pp.size();
+  return {.idle_over_ideal = (total - busy) / busy, .idle_over_total = (total - busy) / total};
 }
 
 std::vector<StateFragment> Learner::gradients() const {
@@ -137,13 +160,16 @@ void Learner::loaded() {
   store_.publish_values();
 }
 
-MicroBatch Learner::micro_batch(const data::Batch& batch, int64_t begin, int64_t end) const {
+std::vector<HostBatch> Learner::micro_batches(const data::Batch& batch, int64_t most_sequences) const {
   const int64_t first = context_.data_rank() * batch.num_sequences;
-  return to_device(slice(batch, begin, end, first), config_.model.sliding_window, *backend_.device);
-}
-
-int64_t Learner::micro_batch_size(int64_t num_sequences) const {
-  return config_.train.micro_batch_size > 0 ? config_.train.micro_batch_size : std::max<int64_t>(1, num_sequences);
+  const int64_t size =
+      config_.train.micro_batch_size > 0 ? config_.train.micro_batch_size : std::max<int64_t>(1, most_sequences);
+  std::vector<HostBatch> batches;
+  for (int64_t begin = 0; begin < most_sequences; begin += size) {
+    const int64_t end = begin + size;
+    batches.push_back(slice(batch, std::min(batch.num_sequences, begin), std::min(batch.num_sequences, end), first));
+  }
+  return batches;
 }
 
 }  // namespace trainer

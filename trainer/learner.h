@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/loader.h"
-#include "model/stage.h"
+#include "model/pipeline.h"
 #include "trainer/optimizer.h"
 #include "trainer/rank_context.h"
 
@@ -29,6 +29,12 @@ struct StepResult {
   double grad_norm = 0;  ///< before clipping
 };
 
+/// Waiting of a pipeline's ranks in one step, beside the time of their passes and beside all time.
+struct Bubble {
+  double idle_over_ideal = 0;
+  double idle_over_total = 0;
+};
+
 class Learner {
  public:
   /// Builds the model with its initial weights. All ranks together, as for every call below.
@@ -45,24 +51,30 @@ class Learner {
 
   std::vector<StateFragment> state() const { return optimizer_.state(); }
   std::vector<StateFragment> gradients() const;  ///< kind "grad", of the elements that this rank keeps
+  /// How much of the last training walk the pipeline's ranks waited. All ranks together.
+  Bubble measure_bubble();
+
   /// After the values of state() were overwritten.
   void loaded();
+  /// The ranks together hold every weight of the model once. InternalError where they do not.
+  void check_parameter_count();
 
-  const model::Stage& stage() const { return stage_; }
+  const model::Pipeline& pipeline() const { return pipeline_; }
   parallel::ParameterStore& parameters() { return store_; }
   const RankContext& context() const { return context_; }
   tensor::Ops& ops() const { return *backend_.ops; }
 
  private:
   LossSum run_micro_batches(int64_t step, const data::Batch& batch);
-  model::MicroBatch micro_batch(const data::Batch& batch, int64_t begin, int64_t end) const;
-  int64_t micro_batch_size(int64_t num_sequences) const;
+  /// The batch in micro-batches, of `most_sequences` at the most: the last ones may be short, or empty.
+  std::vector<model::HostBatch> micro_batches(const data::Batch& batch, int64_t most_sequences) const;
+  double sum_of_losses(double of_last_stage);
 
   const Config& config_;
   tensor::Backend& backend_;
   const RankContext& context_;
   parallel::ParameterStore store_;
-  model::Stage stage_;
+  model::Pipeline pipeline_;
   Optimizer optimizer_;
 };
 

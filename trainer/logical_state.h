@@ -3,7 +3,6 @@
 /// comparison of two layouts, see the state. Nothing about the layout is left in the result.
 
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,27 +13,42 @@ namespace trainer {
 
 class LogicalState {
  public:
-  /// Rank 0 of `world` gets memory for whole tensors, where its own fragment is not the whole already; other ranks get
-  /// none. Fragments list the same tensors in the same order on all ranks. All are borrowed.
+  /// All ranks of `world` together. Rank 0 gets memory for every tensor that any rank has a fragment of, where its own
+  /// fragment is not the whole already; other ranks get none. All are borrowed.
   LogicalState(std::vector<StateFragment> fragments, const parallel::ParameterStore& store,
-               parallel::Communicator& world);
+               parallel::Communicator& world, tensor::Device& device);
 
   void gather();   ///< rank 0's tensors become the state; every element comes from the rank that owns it
   void scatter();  ///< every rank's fragments become what rank 0's tensors say
 
-  /// Rank 0: every tensor as "KIND/NAME".
-  std::vector<checkpoint::NamedTensor> tensors() const;
+  /// Rank 0: every tensor as "KIND/NAME", in order of name.
+  std::vector<checkpoint::NamedTensor> tensors();
 
  private:
+  using Runs = std::vector<int64_t>;  // of the whole tensor, row-major: begin and count of each
+  /// What rank 0 knows of a fragment.
+  struct Entry {
+    std::string name;
+    tensor::Dtype dtype;
+    tensor::Shape shape;
+    Runs owned, kept;
+  };
+  using Entries = std::vector<Entry>;
+
   bool is_root() const { return world_.rank() == 0; }
-  void gather(const StateFragment& fragment, tensor::Tensor& whole);
-  void scatter(StateFragment& fragment, tensor::Tensor& whole);
-  tensor::Tensor owned_values(const StateFragment& fragment) const;
+  Entries own_entries() const;
+  void send_entries(const Entries& entries);
+  Entries receive_entries(int rank);
+  void make_whole(const Entry& entry, const tensor::Tensor* own);
+  tensor::Tensor packed(const StateFragment& fragment, const parallel::Range& range) const;
+  void unpack(const tensor::Tensor& values, StateFragment& fragment) const;
 
   std::vector<StateFragment> fragments_;
   const parallel::ParameterStore& store_;
   parallel::Communicator& world_;
-  std::vector<std::unique_ptr<tensor::Tensor>> whole_;  // rank 0: one for each fragment
+  tensor::Device& device_;
+  std::vector<Entries> of_ranks_;                // rank 0: by rank
+  std::map<std::string, tensor::Tensor> whole_;  // rank 0
 };
 
 }  // namespace trainer

@@ -71,6 +71,7 @@ Plan make_plan(const Config& config, int world_size, int rank) {
           .global_batch_size = config.train.global_batch_size,
           .seq_len = config.model.seq_len,
           .split = split_batch(config, mesh.degrees().dp()),
+          .pipeline = run.pipeline,
           .units = run.units,
           .total = run.total,
           .memory = run.memory,

@@ -32,6 +32,7 @@ struct Plan {
   int64_t global_batch_size = 0;
   int64_t seq_len = 0;
   BatchSplit split;
+  PlannedPipeline pipeline;
   std::vector<PlannedUnit> units;
   PlannedUnit total;
   std::vector<PlannedMemory> memory;

@@ -88,6 +88,33 @@ PlannedUnit unit_from(const Json& j) {
           .largest_cut = j.at("largest_cut")};
 }
 
+Json pipeline_json(const PlannedPipeline& pipeline) {
+  Json stages = Json::array();
+  for (const PlannedStage& stage : pipeline.stages) {
+    stages.push_back({{"rank", stage.rank}, {"layers", {stage.first_layer, stage.last_layer}}, {"share", stage.share}});
+  }
+  return {{"schedule", pipeline.schedule},
+          {"hash", pipeline.hash},
+          {"stages", stages},
+          {"idle_over_ideal", pipeline.idle_over_ideal},
+          {"idle_over_total", pipeline.idle_over_total},
+          {"peak_live", pipeline.peak_live}};
+}
+
+PlannedPipeline pipeline_from(const Json& j) {
+  PlannedPipeline pipeline{.schedule = j.at("schedule"),
+                           .hash = j.at("hash"),
+                           .stages = {},
+                           .idle_over_ideal = j.at("idle_over_ideal"),
+                           .idle_over_total = j.at("idle_over_total"),
+                           .peak_live = j.at("peak_live").get<std::vector<int>>()};
+  for (const Json& stage : j.at("stages")) {
+    pipeline.stages.push_back(
+        {stage.at("rank"), stage.at("layers").at(0), stage.at("layers").at(1), stage.at("share")});
+  }
+  return pipeline;
+}
+
 Json units_json(const std::vector<PlannedUnit>& units) {
   Json list = Json::array();
   for (const PlannedUnit& unit : units) list.push_back(unit_json(unit));
@@ -125,6 +152,7 @@ std::string to_json(const Plan& plan) {
                      {"sequences_per_rank", plan.split.sequences_per_rank},
                      {"micro_batch_size", plan.split.micro_batch_size},
                      {"num_microbatches", plan.split.num_microbatches},
+                     {"pipeline", pipeline_json(plan.pipeline)},
                      {"units", units_json(plan.units)},
                      {"total", unit_json(plan.total)},
                      {"memory", memory_json(plan.memory)},
@@ -146,6 +174,7 @@ Plan plan_from_json(const std::string& text) {
             .split = {.sequences_per_rank = json.at("sequences_per_rank"),
                       .micro_batch_size = json.at("micro_batch_size"),
                       .num_microbatches = json.at("num_microbatches")},
+            .pipeline = pipeline_from(json.at("pipeline")),
             .units = {},
             .total = unit_from(json.at("total")),
             .memory = {},

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "parallel/text_table.h"
 #include "trainer/plan.h"
 #include "trainer/progress_format.h"
@@ -29,6 +31,34 @@ std::string groups_text(const Plan& plan) {
   }
   constexpr size_t kNumWords = 2;
   return fmt::format("\ngroups of rank {}\n", plan.rank) + format_table(rows, kNumWords);
+}
+
+std::string layers_text(const PlannedStage& stage, bool is_first, bool is_last) {
+  const int64_t count = stage.last_layer - stage.first_layer;
+  std::string text = count == 0   ? ""
+                     : count == 1 ? fmt::format("layer {}", stage.first_layer)
+                                  : fmt::format("layers {} to {}", stage.first_layer, stage.last_layer - 1);
+  if (is_first) text = text.empty() ? "embedding" : "embedding, " + text;
+  if (is_last) text += text.empty() ? "head" : ", head";
+  return text.empty() ? "nothing" : text;
+}
+
+std::string pipeline_text(const Plan& plan) {
+  const PlannedPipeline& pipeline = plan.pipeline;
+  if (pipeline.stages.size() == 1) return "";
+  Rows rows = {{"stage", "rank of pp", "has", "share"}};
+  for (size_t i = 0; i < pipeline.stages.size(); ++i) {
+    const PlannedStage& stage = pipeline.stages[i];
+    rows.push_back({std::to_string(i), std::to_string(stage.rank),
+                    layers_text(stage, i == 0, i + 1 == pipeline.stages.size()),
+                    fmt::format("{:.1f} %", 100 * stage.share)});
+  }
+  constexpr size_t kNumWords = 3;
+  return fmt::format(
+             "\nschedule {}: idle {:.1f} % of the ideal time, {:.1f} % of all; at once a rank keeps {} micro-batches\n",
+             pipeline.schedule, 100 * pipeline.idle_over_ideal, 100 * pipeline.idle_over_total,
+             fmt::join(pipeline.peak_live, ", ")) +
+         format_table(rows, kNumWords);
 }
 
 bool differ_in_name_only(PlannedUnit a, const PlannedUnit& b) {
@@ -100,7 +130,8 @@ std::string layout_in_words(const Plan& plan) {
 std::string to_text(const Plan& plan) {
   return fmt::format("plan {}: {}\n", plan_hash(plan), layout_in_words(plan)) +
          fmt::format("{} weights, computed in {}\n", with_commas(plan.num_parameters), to_string(plan.compute)) +
-         batch_text(plan) + groups_text(plan) + units_text(plan) + memory_text(plan) + bill_text(plan);
+         batch_text(plan) + pipeline_text(plan) + groups_text(plan) + units_text(plan) + memory_text(plan) +
+         bill_text(plan);
 }
 
 }  // namespace trainer

@@ -1,5 +1,5 @@
 #pragma once
-/// The folder of a run: config.toml (resolved), plan.json (of rank 0), log.txt, metrics.jsonl, checkpoints/.
+/// The folder of a run: config.toml (resolved), plan.json (of rank 0), log.txt, metrics.jsonl, checkpoints/, trace/.
 
 #include <string>
 
@@ -12,6 +12,7 @@ struct RunFolder {
   std::string log_file() const { return dir + "/log.txt"; }
   std::string metrics_file() const { return dir + "/metrics.jsonl"; }
   std::string config_file() const { return dir + "/config.toml"; }
+  std::string trace_dir() const { return dir + "/trace"; }
   std::string plan_file() const { return dir + "/plan.json"; }
 };
 

@@ -10,7 +10,9 @@ namespace trainer {
 SavedState::SavedState(const Config& config, Learner& learner)
     : config_(config), learner_(learner), world_(learner.context().world()) {}
 
-LogicalState SavedState::logical_state() const { return {learner_.state(), learner_.parameters(), world_}; }
+LogicalState SavedState::logical_state() const {
+  return {learner_.state(), learner_.parameters(), world_, learner_.ops().device()};
+}
 
 std::optional<checkpoint::Resumed> SavedState::load() {
   LogicalState logical = logical_state();
@@ -23,7 +25,7 @@ std::optional<checkpoint::Resumed> SavedState::load() {
   return resumed;
 }
 
-std::optional<checkpoint::Resumed> SavedState::read(const LogicalState& logical) const {
+std::optional<checkpoint::Resumed> SavedState::read(LogicalState& logical) const {
   const std::string& from = config_.checkpoint.resume;
   const std::vector<checkpoint::NamedTensor> tensors = logical.tensors();
   if (from == "auto" || from == "none") return checkpoint::resume_newest(config_.checkpoint.dir, tensors);
@@ -51,8 +53,9 @@ std::string SavedState::save(const checkpoint::RunInfo& info) {
 }
 
 void SavedState::require_free_space(const checkpoint::RunInfo& info) const {
+  LogicalState logical = logical_state();
   if (world_.rank() != 0) return;
-  checkpoint::require_free_space(config_.checkpoint.dir, checkpoint::file_bytes(info, logical_state().tensors()));
+  checkpoint::require_free_space(config_.checkpoint.dir, checkpoint::file_bytes(info, logical.tensors()));
 }
 
 }  // namespace trainer

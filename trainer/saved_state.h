@@ -20,11 +20,11 @@ class SavedState {
 
   /// Into the run's checkpoint folder. The path, on rank 0.
   std::string save(const checkpoint::RunInfo& info);
-  void require_free_space(const checkpoint::RunInfo& info) const;  ///< StorageError, from rank 0
+  void require_free_space(const checkpoint::RunInfo& info) const;  ///< all ranks together; StorageError, from rank 0
 
  private:
   LogicalState logical_state() const;  // rank 0 holds whole tensors as long as it lives
-  std::optional<checkpoint::Resumed> read(const LogicalState& logical) const;
+  std::optional<checkpoint::Resumed> read(LogicalState& logical) const;
   void share_progress(std::optional<checkpoint::Resumed>& resumed);
 
   const Config& config_;

@@ -18,6 +18,7 @@ struct Session {
   Config config;
   tensor::Backend backend;
   parallel::Ledger ledger;
+  parallel::EventLog events;
   parallel::MpiCommunicatorFactory factory;
   RankContext context;
 };

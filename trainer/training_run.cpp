@@ -56,6 +56,7 @@ TrainingRun::TrainingRun(const Workbench& bench)
       peak_flops_(config_.cluster.peak_tflops > 0 ? config_.cluster.peak_tflops * 1e12
                                                   : backend_.device->peak_flops(config_.precision.compute)) {
   progress_.seed = static_cast<uint64_t>(config_.run.seed);
+  learner_.check_parameter_count();
   refuse_to_mix_runs(config_);
   resumed_ = saved_state_.load();
   if (resumed_) {
@@ -102,12 +103,15 @@ void TrainingRun::start() {
     plan = make_plan(config_, context_.mesh().world_size());
     create_run_folder(config_);
     checkpoint::remove_temporary_files(config_.checkpoint.dir);
-    saved_state_.require_free_space(run_info());
+  }
+  saved_state_.require_free_space(run_info());
+  if (context_.is_root()) {
     write_run_files(config_, *plan);
     metrics_.emplace(folder.metrics_file(), progress_.step);
   }
   log_.emplace(log_options(context_.is_root() ? folder.log_file() : ""));
   report_.emplace(*log_, ProgressReport::Options{.steps = config_.train.steps, .every_steps = config_.log.every_steps});
+  if (config_.log.trace) trace_.emplace(folder.trace_dir(), context_);
   if (plan) say_how_it_starts(*plan);
   context_.ledger().end_step();
   const int64_t part = config_.train.global_batch_size / context_.num_data_ranks();
@@ -151,22 +155,37 @@ StepMetrics TrainingRun::train_step() {
   agreed_ =
       agree({.save_is_due = is_time_to_save(), .signal = stop_request_.signal()}, context_.world(), *backend_.device);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  std::optional<Bubble> bubble;
+  if (trace_) bubble = learner_.measure_bubble();
 
   const int64_t tokens = config_.train.global_batch_size * batch.seq_len;
   progress_.samples += config_.train.global_batch_size;
   progress_.tokens += tokens;
   const double tokens_per_second = static_cast<double>(tokens) / seconds;
-  return {.step = step,
-          .samples = progress_.samples,
-          .tokens = progress_.tokens,
-          .loss = result.loss.mean(),
-          .grad_norm = result.grad_norm,
-          .lr = lr,
-          .tokens_per_second = tokens_per_second,
-          .step_ms = seconds * 1e3,
-          .mfu = flops_per_token_ * tokens_per_second / (peak_flops_ * context_.mesh().world_size()),
-          .memory_bytes = backend_.device->pool().total().peak_bytes,
-          .extra = rank_metrics()};
+  StepMetrics metrics = {.step = step,
+                         .samples = progress_.samples,
+                         .tokens = progress_.tokens,
+                         .loss = result.loss.mean(),
+                         .grad_norm = result.grad_norm,
+                         .lr = lr,
+                         .tokens_per_second = tokens_per_second,
+                         .step_ms = seconds * 1e3,
+                         .mfu = flops_per_token_ * tokens_per_second / (peak_flops_ * context_.mesh().world_size()),
+                         .memory_bytes = backend_.device->pool().total().peak_bytes,
+                         .extra = rank_metrics()};
+  if (trace_) add_bubble(*bubble, metrics);
+  return metrics;
+}
+
+/// Beside what the simulator says of the same schedule, weighed by FLOPs.
+void TrainingRun::add_bubble(const Bubble& measured, StepMetrics& metrics) {
+  const int64_t num_microbatches = split_batch(config_, context_.num_data_ranks()).num_microbatches;
+  const parallel::Simulation& predicted = context_.pipeline().training(num_microbatches).prediction;
+  metrics.extra.insert(metrics.extra.end(), {{"bubble/idle_over_ideal", measured.idle_over_ideal},
+                                             {"bubble/idle_over_total", measured.idle_over_total},
+                                             {"bubble/predicted_idle_over_ideal", predicted.idle_over_ideal()},
+                                             {"bubble/predicted_idle_over_total", predicted.idle_over_total()}});
+  trace_->write_step(metrics.step);
 }
 
 /// Of rank 0: what its model state takes, and what it sent this step.
@@ -217,6 +236,7 @@ void TrainingRun::save() {
 }
 
 void TrainingRun::finish() {
+  if (trace_) trace_->join();
   report_->finish();
   const parallel::Bill bill = context_.ledger().run();
   if (!bill.empty()) log_->info(fmt::format("what rank 0 moved:\n{}", format_bill(bill)));
@@ -229,6 +249,7 @@ std::string TrainingRun::how_it_ended() const {
 
 ExitCode TrainingRun::stop() {
   save();
+  if (trace_) trace_->join();
   if (context_.is_root()) {
     log_->warn(fmt::format("{} received: saved step {} of {}. Run the same command again{} to go on.",
                            strsignal(agreed_.signal), progress_.step, config_.train.steps,

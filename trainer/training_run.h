@@ -17,6 +17,7 @@
 #include "trainer/progress.h"
 #include "trainer/saved_state.h"
 #include "trainer/stop_request.h"
+#include "trainer/trace_file.h"
 
 namespace trainer {
 
@@ -51,6 +52,7 @@ class TrainingRun {
   bool save_is_due() const;
   bool is_time_to_save() const;  // by this rank's clock
   std::vector<std::pair<std::string, double>> rank_metrics();
+  void add_bubble(const Bubble& measured, StepMetrics& metrics);
   LogOptions log_options(const std::string& file) const;
   void evaluate(StepMetrics& metrics);
   void save();
@@ -80,6 +82,7 @@ class TrainingRun {
   // Exist from start() on.
   std::optional<Log> log_;
   std::optional<MetricsWriter> metrics_;  // on rank 0
+  std::optional<TraceFile> trace_;        // where the config asks for it
   std::optional<ProgressReport> report_;
   std::optional<data::Loader> loader_;
   Agreement agreed_;

@@ -25,7 +25,7 @@ std::vector<double> download(const Tensor& x) {
 }
 
 NamedValues collect(Learner& learner, std::vector<StateFragment> fragments) {
-  LogicalState logical(std::move(fragments), learner.parameters(), learner.context().world());
+  LogicalState logical(std::move(fragments), learner.parameters(), learner.context().world(), learner.ops().device());
   logical.gather();
   NamedValues tensors;
   for (const checkpoint::NamedTensor& named : logical.tensors()) {
@@ -38,6 +38,7 @@ NamedValues collect(Learner& learner, std::vector<StateFragment> fragments) {
 Trace run(const Config& config, tensor::Backend& backend, const RankContext& context, const SampleSource& source,
           int64_t num_steps) {
   Learner learner(config, backend, context);
+  learner.check_parameter_count();
   const LrSchedule schedule(config.lr_schedule, {.peak_lr = config.optimizer.lr, .steps = config.train.steps});
   const int64_t per_rank = config.train.global_batch_size / context.num_data_ranks();
   const int64_t begin = context.data_rank() * per_rank;

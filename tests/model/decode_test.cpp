@@ -20,7 +20,7 @@ TEST_P(Decode, GivesTheLogitsOfTheWholeSequence) {
     for (int64_t begin = 0; begin < config.seq_len; begin += GetParam()) {
       const int64_t end = std::min(config.seq_len, begin + GetParam());
       const model::MicroBatch chunk = model.upload(tokens_of(sequence, begin, end));
-      const tensor::Tensor logits = model.stage.decode(model.ops, chunk, cache);
+      const tensor::Tensor logits = model.stage.decode(model.ops, chunk, {}, cache);
 
       EXPECT_EQ(cache.length, end);
       EXPECT_LE(relative_error(values_of(logits), values_of(expected.rows(end - 1, end))), 1e-13)
@@ -37,7 +37,7 @@ TEST(Decode, RefusesMoreTokensThanTheCacheHolds) {
   model::KvCache cache = model.stage.make_cache(4, Dtype::fp32, *model.backend.device);
   const model::MicroBatch prompt = model.upload(tokens_of(random_batch(config, 1, 1), 0, 5));
 
-  EXPECT_THROW(model.stage.decode(model.ops, prompt, cache), tensor::InternalError);
+  EXPECT_THROW(model.stage.decode(model.ops, prompt, {}, cache), tensor::InternalError);
 }
 
 TEST(Decode, RefusesPositionsThatTheModelDoesNotKnow) {
@@ -49,12 +49,12 @@ TEST(Decode, RefusesPositionsThatTheModelDoesNotKnow) {
     model::KvCache cache = model.stage.make_cache(14, Dtype::fp32, *model.backend.device);
     const model::MicroBatch known = model.upload(sequence), one_more = model.upload(tokens_of(sequence, 12, 13));
 
-    model.stage.decode(model.ops, known, cache);
+    model.stage.decode(model.ops, known, {}, cache);
 
     if (position == model::Position::none) {
-      EXPECT_NO_THROW(model.stage.decode(model.ops, one_more, cache));
+      EXPECT_NO_THROW(model.stage.decode(model.ops, one_more, {}, cache));
     } else {
-      EXPECT_THROW(model.stage.decode(model.ops, one_more, cache), tensor::InternalError);
+      EXPECT_THROW(model.stage.decode(model.ops, one_more, {}, cache), tensor::InternalError);
     }
   }
 }

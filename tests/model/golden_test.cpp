@@ -90,7 +90,7 @@ TEST_P(Golden, GivesTheLoss) {
   const double expected = file_.number("loss_sum"), bound = forward_tolerance(dtype()) * expected;
 
   EXPECT_NEAR(model_.run_step({batch()}), expected, bound);
-  EXPECT_NEAR(model_.stage.evaluate(model_.ops, model_.upload(batch())), expected, bound);
+  EXPECT_NEAR(model_.stage.evaluate(model_.ops, model_.upload(batch())).loss, expected, bound);
 }
 
 TEST_P(Golden, GivesEveryGradient) {

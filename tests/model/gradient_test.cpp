@@ -107,7 +107,7 @@ TEST(Gradients, ThatNothingWroteBecomeZero) {
   }
 
   model.store.begin_step();
-  for (const auto& unit : model.store.units()) model.store.gradients_complete(*unit);
+  for (const auto& unit : model.store.units()) model.store.reduce_gradients(*unit);
   model.store.finish_gradients();
 
   for (const auto& [name, gradient] : model.gradients()) EXPECT_EQ(gradient, Values(gradient.size(), 0.0)) << name;
@@ -134,7 +134,7 @@ TEST(Gradients, AreZeroWhereNoTargetIsValid) {
   model::Stage::Saved saved;
 
   model.stage.forward(model.ops, batch, {}, saved);
-  model.stage.backward(model.ops, batch, {}, saved);
+  model.stage.backward(model.ops, batch, {}, saved, model::Reduce::later);
 
   EXPECT_EQ(saved.loss, 0);
   for (const auto& [name, gradient] : model.gradients()) EXPECT_EQ(gradient, Values(gradient.size(), 0.0)) << name;

@@ -38,7 +38,9 @@ InFlight forward(TestModel& model, const model::HostBatch& host) {
   return flight;
 }
 
-void backward(TestModel& model, InFlight& flight) { model.stage.backward(model.ops, flight.batch, {}, flight.saved); }
+void backward(TestModel& model, InFlight& flight) {
+  model.stage.backward(model.ops, flight.batch, {}, flight.saved, model::Reduce::later);
+}
 
 }  // namespace
 
@@ -70,7 +72,7 @@ TEST(MicroBatch, LargerThanAChunkOfTheHeadGivesTheSame) {
   const double loss_of_parts = parts.run_step(split(batch, 28));
 
   EXPECT_NEAR(loss_of_parts, loss, 1e-13 * loss);
-  EXPECT_EQ(whole.stage.evaluate(whole.ops, whole.upload(batch)), loss);
+  EXPECT_EQ(whole.stage.evaluate(whole.ops, whole.upload(batch)).loss, loss);
   const WorstGradient worst = worst_gradient(parts.gradients(), whole.gradients());
   EXPECT_LE(worst.error, 1e-13) << worst.name;
 }
@@ -123,7 +125,7 @@ TEST(Backward, IsItsTwoHalvesBitwise) {
     backward(whole, flight);
     flight = forward(halves, host);
     halves.stage.backward_input(halves.ops, flight.batch, {}, flight.saved);
-    halves.stage.backward_weight(halves.ops, flight.batch, flight.saved);
+    halves.stage.backward_weight(halves.ops, flight.batch, flight.saved, model::Reduce::later);
 
     EXPECT_EQ(halves.gradients(), whole.gradients());
   }
@@ -182,8 +184,8 @@ TEST(Stages, ChainedEqualTheWholeModelBitwise) {
   model::Stage::Saved saved_first, saved_last;
   tensor::Tensor hidden = first.forward(whole.ops, flight.batch, {}, saved_first);
   last.forward(whole.ops, flight.batch, std::move(hidden), saved_last);
-  tensor::Tensor d_hidden = last.backward(whole.ops, flight.batch, {}, saved_last);
-  first.backward(whole.ops, flight.batch, std::move(d_hidden), saved_first);
+  tensor::Tensor d_hidden = last.backward(whole.ops, flight.batch, {}, saved_last, model::Reduce::later);
+  first.backward(whole.ops, flight.batch, std::move(d_hidden), saved_first, model::Reduce::later);
 
   EXPECT_EQ(saved_last.loss, flight.saved.loss);
   for (const auto& [name, gradient] : whole.gradients()) EXPECT_EQ(values_of(store.at(name).grad()), gradient) << name;

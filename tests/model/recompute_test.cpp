@@ -72,7 +72,7 @@ TEST(Recompute, LeavesNothingBehindAfterBackward) {
 
   model.stage.forward(model.ops, batch, {}, saved);
   EXPECT_GT(live_bytes(), before);
-  model.stage.backward(model.ops, batch, {}, saved);
+  model.stage.backward(model.ops, batch, {}, saved, model::Reduce::later);
 
   EXPECT_EQ(live_bytes(), before);
 }
@@ -83,7 +83,7 @@ TEST(Evaluation, KeepsNothingAndEqualsTheTrainingLossWithoutDropout) {
   const model::MicroBatch batch = model.upload(random_batch(config, 2, 1));
   const int64_t before = model.backend.device->pool().total().live_bytes;
 
-  const double loss = model.stage.evaluate(model.ops, batch);
+  const double loss = model.stage.evaluate(model.ops, batch).loss;
 
   EXPECT_EQ(model.backend.device->pool().total().live_bytes, before);
   EXPECT_EQ(loss, model.run_step({random_batch(config, 2, 1)}));
@@ -96,8 +96,8 @@ TEST(Evaluation, HasNoDropout) {
   config.dropout = 0.5;
   TestModel dropping(config, Dtype::fp32);
 
-  EXPECT_EQ(dropping.stage.evaluate(dropping.ops, dropping.upload(host)),
-            plain.stage.evaluate(plain.ops, plain.upload(host)));
+  EXPECT_EQ(dropping.stage.evaluate(dropping.ops, dropping.upload(host)).loss,
+            plain.stage.evaluate(plain.ops, plain.upload(host)).loss);
   EXPECT_NE(dropping.run_step({host}), plain.run_step({host}));
 }
 

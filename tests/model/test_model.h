@@ -139,11 +139,13 @@ class TestModel {
     double loss = 0;
     store.begin_step();
     for (const model::HostBatch& host : micro_batches) {
-      store.begin_micro_batch(&host == &micro_batches.back());
+      const bool is_last = &host == &micro_batches.back();
+      const bool reduces =
+          is_last || store.options().stage >= 2 || store.options().reduce_every == parallel::ReduceEvery::micro_batch;
       const model::MicroBatch batch = upload(host, grad_scale);
       model::Stage::Saved saved;
       stage.forward(ops, batch, {}, saved);
-      stage.backward(ops, batch, {}, saved);
+      stage.backward(ops, batch, {}, saved, reduces ? model::Reduce::now : model::Reduce::later);
       loss += saved.loss;
     }
     store.finish_gradients();

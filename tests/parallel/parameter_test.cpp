@@ -168,10 +168,9 @@ TEST_F(Store, ZeroesOnlyGradientsThatNothingWrote) {
   fill(q, Values(12, 5.0));
   fill(k, Values(6, NAN));
   store_.begin_step();
-  store_.begin_micro_batch(true);
   store_.at("q").next_grad_write();
 
-  store_.gradients_complete(*store_.units().at(1));
+  store_.reduce_gradients(*store_.units().at(1));
   store_.finish_gradients();
 
   EXPECT_EQ(values_of(store_.at("q").grad()), Values(12, 5.0));

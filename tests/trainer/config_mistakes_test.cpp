@@ -205,11 +205,16 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, ConfigMistake,
     testing::Values(
         Mistake{"Sequence", "tp = 1", "sp = 2", {"parallel.sp = 2", "does not split"}, tensor::ExitCode::layout},
-        Mistake{"Pipeline", "tp = 1", "pp = 2", {"parallel.pp = 2", "does not split"}, tensor::ExitCode::layout},
+        Mistake{"Pipeline", "tp = 1", "pp = 0", {"parallel.pp = 0", "from 1"}},
+        Mistake{"Schedule", "tp = 1", "schedule = \"1f1v\"", {"parallel.schedule = \"1f1v\"", "did you mean \"1f1b\""}},
+        Mistake{"VirtualStages", "tp = 1", "virtual_stages = -1", {"parallel.virtual_stages = -1", "from 1"}},
+        Mistake{"StagesThatAreNoList", "tp = 1", "stages = 2", {"parallel.stages = 2", "an array of integers"}},
+        Mistake{"StageOfText", "tp = 1", "stages = [1, \"2\"]", {"parallel.stages", "\"2\""}},
         Mistake{"Expert", "tp = 1", "ep = 4", {"parallel.ep = 4", "does not split"}, tensor::ExitCode::layout},
         Mistake{"ExpertTensor", "tp = 1", "expert_tp = 2", {"parallel.expert_tp = 2"}, tensor::ExitCode::layout},
         Mistake{"ZeroStage", "tp = 1", "zero_stage = 4", {"parallel.zero_stage = 4", "from 0 to 3"}},
-        Mistake{"ZeroReshard", "tp = 1", "zero_reshard = \"always\"", {"parallel.zero_reshard", "forward or never"}},
+        Mistake{
+            "ZeroReshard", "tp = 1", "zero_reshard = \"always\"", {"parallel.zero_reshard", "forward, never or stage"}},
         Mistake{
             "ReduceEvery", "tp = 1", "reduce_every = \"microbatch\"", {"parallel.reduce_every", "step or micro_batch"}},
         Mistake{"TokensOfTensorParallel", "tp = 1", "tp_sequence = 1", {"parallel.tp_sequence"}},

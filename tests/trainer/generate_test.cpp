@@ -29,7 +29,7 @@ class GeneratorOf : public testing::TestWithParam<Shape> {
     return data_.config(data_.folder() / "run", std::move(overrides));
   }
   std::vector<int32_t> generate(std::vector<int32_t> prompt, int64_t num_tokens, const SamplingOptions& options = {}) {
-    Generator generator(config_.model, learner_.stage(), learner_.ops(), config_.precision.compute);
+    Generator generator(config_.model, learner_.pipeline(), learner_.ops(), config_.precision.compute);
     std::vector<int32_t> ids;
     generator.run(std::move(prompt), num_tokens, options, [&](int32_t id) { ids.push_back(id); });
     return ids;
@@ -56,7 +56,7 @@ class GeneratorOf : public testing::TestWithParam<Shape> {
                                 .document_start = std::vector<int32_t>(text.size(), 0),
                                 .token_index = {positions.begin(), positions.end()}};
     const auto batch = to_device(host, config_.model.sliding_window, *backend_.device);
-    const tests::Values all = tests::values_of(learner_.stage().logits(learner_.ops(), batch));
+    const tests::Values all = tests::values_of(learner_.pipeline().stages().front()->logits(learner_.ops(), batch));
     return {all.end() - config_.model.vocab_size, all.end()};
   }
 
@@ -95,7 +95,7 @@ TEST_P(GeneratorOf, IsAFunctionOfTheSeed) {
 }
 
 TEST_P(GeneratorOf, StartsAfreshForEveryText) {
-  Generator generator(config_.model, learner_.stage(), learner_.ops(), config_.precision.compute);
+  Generator generator(config_.model, learner_.pipeline(), learner_.ops(), config_.precision.compute);
   std::vector<std::vector<int32_t>> texts(2);
   for (auto& ids : texts) generator.run({7, 8}, 20, {}, [&](int32_t id) { ids.push_back(id); });
 

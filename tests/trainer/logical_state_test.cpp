@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/trainer/tiny_run.h"
 
 namespace trainer {
@@ -14,11 +16,17 @@ TEST(LogicalState, OfOneRankIsTheLearnersOwnMemory) {
   LearnerAlone learner(config, backend);
   const std::vector<StateFragment> fragments = learner.state();
 
-  const LogicalState logical(learner.state(), learner.parameters(), learner.context().world());
+  LogicalState logical(learner.state(), learner.parameters(), learner.context().world(), *backend.device);
 
   const std::vector<checkpoint::NamedTensor> tensors = logical.tensors();
   ASSERT_EQ(tensors.size(), fragments.size());
-  for (size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(tensors[i].tensor->raw(), fragments[i].values.raw());
+  for (const StateFragment& fragment : fragments) {
+    const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const checkpoint::NamedTensor& named) {
+      return named.name == fragment.kind + "/" + fragment.parameter->name();
+    });
+    ASSERT_NE(found, tensors.end()) << fragment.parameter->name();
+    EXPECT_EQ(found->tensor->raw(), fragment.values.raw());
+  }
 }
 
 }  // namespace

@@ -81,7 +81,16 @@ INSTANTIATE_TEST_SUITE_P(
                {"parallel.tp=2", "parallel.tp_sequence=true", "model.seq_len=15"},
                {"model.seq_len = 15", "turn parallel.tp_sequence off"}},
         Launch{"BatchThatDpDoesNotDivide", 3, {}, {"train.global_batch_size = 4", "3 data-parallel ranks", "use 6 or"}},
-        Launch{"AxisThatIsNotSplit", 2, {"parallel.pp=2"}, {"parallel.pp = 2"}}),
+        Launch{"AxisThatIsNotSplit", 2, {"parallel.sp=2"}, {"parallel.sp = 2"}},
+        Launch{"ScheduleThatPipelinesCannotRun",
+               2,
+               {"parallel.pp=2", "parallel.schedule=dualpipe_v", "train.micro_batch_size=2"},
+               {"dualpipe_v", "4"}},
+        Launch{"StagesOfAnotherPipeline",
+               2,
+               {"parallel.pp=2", "parallel.stages=[1,1,0]"},
+               {"lists 3 stages", "2 * 1 = 2"}},
+        Launch{"StagesThatLoseALayer", 2, {"parallel.pp=2", "parallel.stages=[0,1]"}, {"adds up to 1 layers"}}),
     [](const auto& launch) { return launch.param.name; });
 
 TEST_F(ProcessLaunch, TrainsAndVerifiesOnTwoRanks) {

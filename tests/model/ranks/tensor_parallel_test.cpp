@@ -79,10 +79,10 @@ TEST_P(TensorParallelModel, EvaluatesAndHasLogitsAsOneRank) {
   TestModel sharded(config(), Dtype::fp64, {}, tensor_parallel_), alone(config(), Dtype::fp64, {}, 1);
   const model::HostBatch batch = batch_of_documents(config(), 2, 1);
 
-  const double loss = sharded.stage.evaluate(sharded.ops, sharded.upload(batch));
+  const double loss = sharded.stage.evaluate(sharded.ops, sharded.upload(batch)).loss;
   const Values logits = sharded.logits(batch);
 
-  const double expected = alone.stage.evaluate(alone.ops, alone.upload(batch));
+  const double expected = alone.stage.evaluate(alone.ops, alone.upload(batch)).loss;
   EXPECT_NEAR(loss, expected, kTolerance * expected);
   EXPECT_LE(relative_error(logits, alone.logits(batch)), kTolerance);
 }
@@ -96,7 +96,7 @@ TEST_P(TensorParallelModel, DecodesTokenByTokenAsOneRank) {
 
   for (int64_t token = 0; token < config().seq_len; ++token) {
     const model::MicroBatch next = sharded.upload(tokens_of(sequence, token, token + 1));
-    const Values logits = values_of(sharded.stage.decode(sharded.ops, next, cache));
+    const Values logits = values_of(sharded.stage.decode(sharded.ops, next, {}, cache));
     EXPECT_LE(relative_error(logits, values_of(expected.rows(token, token + 1))), kTolerance) << "token " << token;
   }
 }

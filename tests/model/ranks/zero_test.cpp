@@ -106,10 +106,9 @@ TEST_P(Zero, SplitsBackward) {
   model::Stage::Saved saved;
 
   halves.store.begin_step();
-  halves.store.begin_micro_batch(true);
   halves.stage.forward(halves.ops, batch, {}, saved);
   halves.stage.backward_input(halves.ops, batch, {}, saved);
-  halves.stage.backward_weight(halves.ops, batch, saved);
+  halves.stage.backward_weight(halves.ops, batch, saved, model::Reduce::now);
   halves.store.finish_gradients();
 
   alone.run_step({host}, 1);
@@ -126,10 +125,10 @@ TEST_P(Zero, EvaluatesAndDecodes) {
   model::KvCache cache = sharded.stage.make_cache(config.seq_len, Dtype::fp64, *sharded.backend.device);
   const model::MicroBatch batch = sharded.upload(sequence);
 
-  const double loss = sharded.stage.evaluate(sharded.ops, batch);
-  const Values logits = values_of(sharded.stage.decode(sharded.ops, batch, cache));
+  const double loss = sharded.stage.evaluate(sharded.ops, batch).loss;
+  const Values logits = values_of(sharded.stage.decode(sharded.ops, batch, {}, cache));
 
-  EXPECT_EQ(loss, alone.stage.evaluate(alone.ops, batch));
+  EXPECT_EQ(loss, alone.stage.evaluate(alone.ops, batch).loss);
   const Values expected = alone.logits(sequence);
   EXPECT_LE(relative_error(logits, Values(expected.end() - config.vocab_size, expected.end())), kTolerance);
 }

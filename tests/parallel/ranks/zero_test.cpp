@@ -75,17 +75,17 @@ class ZeroStore : public RankTest, public testing::WithParamInterface<ZeroOption
     fill(grad, values);
   }
   void run_micro_batch(ParameterStore& store, int64_t micro_batch) {
-    store.begin_micro_batch(micro_batch + 1 == kMicroBatches);
     for (const auto& unit : store.units()) const ParameterStore::Use forward = store.use(*unit);
     for (size_t i = store.units().size(); i-- > 0;) {
       ParameterUnit& unit = *store.units()[i];
       {
-        const ParameterStore::Use backward = store.use(unit);
+        const ParameterStore::Use backward = store.use(unit, ParameterStore::Use::Kind::last);
         for (parallel::Parameter* parameter : unit.parameters) {
           if (parameter->name() != "written once" || micro_batch == 0) write(*parameter, micro_batch);
         }
       }
-      store.gradients_complete(unit);
+      const bool reduces_often = GetParam().stage >= 2 || GetParam().reduce_every == parallel::ReduceEvery::micro_batch;
+      if (reduces_often || micro_batch + 1 == kMicroBatches) store.reduce_gradients(unit);
     }
   }
   void run_step(ParameterStore& store) {

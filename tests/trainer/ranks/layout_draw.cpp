@@ -8,7 +8,9 @@
 
 #include "model/layout.h"
 #include "parallel/layout.h"
+#include "trainer/batch_split.h"
 #include "trainer/config_reader.h"
+#include "trainer/pipeline_plan.h"
 
 namespace tests {
 
@@ -65,7 +67,7 @@ void draw_position(Dice& dice, ModelConfig& model) {
 /// Sizes lean towards what tp ranks can share out, so that most draws are legal.
 void draw_sizes(Dice& dice, int64_t tp, bool shares_tokens, ModelConfig& model) {
   model.vocab_size = dice.one_in(4) ? dice.between(1, tp) : dice.between(2, 67);
-  model.num_layers = dice.between(1, 3);
+  model.num_layers = dice.between(1, dice.one_in(3) ? 7 : 3);
   model.hidden_size = dice.between(3, 24);
   model.num_heads = tp * dice.between(1, tp > 2 ? 2 : 4);
   model.num_kv_heads = dice.one_of<int64_t>({0, 1, dice.divisor_of(model.num_heads), dice.divisor_of(tp)});
@@ -93,16 +95,30 @@ ModelConfig draw_model(Dice& dice, int64_t tp, bool shares_tokens) {
 
 parallel::ParallelConfig draw_parallel(Dice& dice, int64_t num_ranks) {
   using parallel::ReduceEvery, parallel::Reshard;
-  const int64_t tp = dice.divisor_of(num_ranks), dp = num_ranks / tp;
+  const int64_t pp = dice.one_in(3) ? 1 : dice.divisor_of(num_ranks);
+  const int64_t tp = dice.divisor_of(num_ranks / pp), dp = num_ranks / pp / tp;
   parallel::ParallelConfig parallel;
   parallel.tp = tp;
+  parallel.pp = pp;
   parallel.dp = dice.one_in(2) ? dp : 0;
   parallel.dp_out = dice.one_in(2) ? dice.divisor_of(dp) : 1;
   parallel.zero_stage = dice.between(0, 3);
-  parallel.zero_reshard = dice.one_of({Reshard::forward, Reshard::never});
+  parallel.zero_reshard = dice.one_of({Reshard::forward, Reshard::never, Reshard::stage});
   parallel.reduce_every = dice.one_of({ReduceEvery::step, ReduceEvery::micro_batch});
+  parallel.bucket_mb = dice.one_of({0.0, 0.0, 0.001, 0.01});
   parallel.tp_sequence = dice.one_in(2);
+  const std::vector<std::string>& schedules = parallel::schedule_names();
+  parallel.schedule = schedules[static_cast<size_t>(dice.between(0, std::ssize(schedules) - 1))];
+  parallel.virtual_stages = dice.one_in(2) ? 0 : dice.between(1, 3);
+  parallel.microbatch_group = dice.one_in(3) ? dice.between(1, 9) : 0;
   return parallel;
+}
+
+/// Layers of each stage, anyhow: some stages may be empty.
+std::vector<int64_t> draw_stages(Dice& dice, int64_t num_layers, int64_t num_stages) {
+  std::vector<int64_t> stages(static_cast<size_t>(num_stages), 0);
+  for (int64_t layer = 0; layer < num_layers; ++layer) ++stages[static_cast<size_t>(dice.between(0, num_stages - 1))];
+  return stages;
 }
 
 trainer::TrainConfig draw_training(Dice& dice, int64_t dp) {
@@ -110,7 +126,8 @@ trainer::TrainConfig draw_training(Dice& dice, int64_t dp) {
   trainer::TrainConfig train;
   train.steps = 10;
   train.micro_batch_size = dice.between(0, 2);
-  train.global_batch_size = dp * std::max<int64_t>(1, train.micro_batch_size) * dice.between(1, 5);
+  train.global_batch_size =
+      dp * std::max<int64_t>(1, train.micro_batch_size) * dice.between(1, dice.one_in(3) ? 10 : 5);
   train.max_grad_norm = dice.one_of({0.0, 0.01, 1.0});
   train.recompute = dice.one_of({Recompute::none, Recompute::selective, Recompute::full});
   return train;
@@ -126,7 +143,13 @@ LayoutDraw draw_once(Dice& dice, uint64_t seed, int most_ranks) {
   config.run.seed = static_cast<int64_t>(seed % (uint64_t{1} << 62));
   config.parallel = draw_parallel(dice, num_ranks);
   config.model = draw_model(dice, config.parallel.tp, config.parallel.tp_sequence);
-  config.train = draw_training(dice, num_ranks / config.parallel.tp);
+  parallel::ParallelConfig& parallel = config.parallel;
+  config.train = draw_training(dice, num_ranks / parallel.tp / parallel.pp);
+  if (dice.one_in(4)) {
+    const int64_t usual = parallel::default_virtual_stages(parallel.schedule);
+    const int64_t per_rank = parallel.virtual_stages > 0 ? parallel.virtual_stages : usual;
+    parallel.stages = draw_stages(dice, config.model.num_layers, parallel.pp * per_rank);
+  }
   config.precision.compute = tensor::Dtype::fp64;
   config.optimizer.lr = dice.one_of({1e-3, 1e-2});
   config.optimizer.weight_decay = dice.one_of({0.0, 0.1});
@@ -148,7 +171,9 @@ std::optional<Config> read_back(const LayoutDraw& draw) {
 bool fits(const Config& config, int num_ranks) {
   const parallel::ResolvedLayout layout = parallel::resolve_layout(config.parallel, num_ranks);
   const auto tokens = config.parallel.tp_sequence ? parallel::TokenSharding::sharded : parallel::TokenSharding::whole;
-  return layout.problems.empty() && model::layout_problems(config.model, layout.degrees, tokens).empty();
+  if (!layout.problems.empty() || !model::layout_problems(config.model, layout.degrees, tokens).empty()) return false;
+  const int64_t num_microbatches = trainer::split_batch(config, layout.degrees.dp()).num_microbatches;
+  return trainer::pipeline_problems(config, layout.degrees, num_microbatches).empty();
 }
 
 }  // namespace

@@ -120,7 +120,8 @@ class Fuzzer {
     const auto start = std::chrono::steady_clock::now();
     parallel::Ledger ledger;
     parallel::MpiCommunicatorFactory factory(mpi_, ledger, {.world_ranks = ranks});
-    const trainer::RankContext context(draw.config, factory.world_rank(), factory.world_size(), factory, ledger);
+    const trainer::RankContext context(draw.config, factory.world_rank(), factory.world_size(), factory,
+                                       {.ledger = ledger});
     const auto source = trainer::make_synthetic_source(draw.config);
     const bool is_planned = sends_what_is_planned(draw, context, *source);
     const std::vector<trainer::WorstDifference> differences = verify(draw, context, *source);
@@ -181,8 +182,8 @@ class Fuzzer {
 
   static std::string describe(const LayoutDraw& draw) {
     const parallel::ParallelConfig& p = draw.config.parallel;
-    return fmt::format("seed {}: {} ranks, tp {}, dp {}, dp_out {}, zero_stage {}", draw.seed, draw.num_ranks, p.tp,
-                       draw.num_ranks / p.tp, p.dp_out, p.zero_stage);
+    return fmt::format("seed {}: {} ranks, tp {}, pp {}, dp {}, dp_out {}, zero_stage {}, {}", draw.seed,
+                       draw.num_ranks, p.tp, p.pp, draw.num_ranks / p.tp / p.pp, p.dp_out, p.zero_stage, p.schedule);
   }
 
   std::string failure(const LayoutDraw& draw, const std::string& why) const {

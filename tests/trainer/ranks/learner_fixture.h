@@ -61,7 +61,7 @@ class LearnerOnRanks {
                  parallel::Ledger& ledger)
       : config_(config),
         backend_(tensor::make_cpu_backend({.num_threads = 1})),
-        context_(config_, rank, size, factory, ledger),
+        context_(config_, rank, size, factory, {.ledger = ledger}),
         learner_(config_, backend_, context_),
         source_(make_synthetic_source(config_)) {}
 

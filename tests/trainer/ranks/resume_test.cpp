@@ -104,7 +104,7 @@ class ResumeOnRanks : public testing::Test {
     tensor::Backend backend = tensor::make_cpu_backend({.num_threads = 1});
     parallel::Ledger ledger;
     parallel::MpiCommunicatorFactory factory(mpi_environment(), ledger);
-    const trainer::RankContext context(config, mpi_environment().world_rank(), size(), factory, ledger);
+    const trainer::RankContext context(config, mpi_environment().world_rank(), size(), factory, {.ledger = ledger});
     trainer::TrainingRun run({.config = config, .backend = backend, .context = context, .console = nullptr});
     start();
     return run.run();

@@ -1,7 +1,8 @@
 """`trainer verify` over a grid of layouts:
 verify_matrix_test.py --program TRAINER --ranks 4 [--dtype fp32] -- MPIEXEC [FLAG...]
 
-Every (tp, dp, zero_stage, tp_sequence) with tp * dp = the ranks has to exit with 0; a difference is exit 7 on all.
+Every (tp, dp, zero_stage, tp_sequence) with tp * dp = the ranks has to exit with 0, and every schedule of a pipeline over
+all ranks and over half of them, beside tp and beside dp; a difference is exit 7 on all.
 """
 import argparse
 import os
@@ -56,6 +57,20 @@ def layouts():
                 yield {"tp": tp, "dp": OPTIONS.ranks // tp, "zero_stage": zero_stage, "tp_sequence": tp_sequence}
 
 
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "bfs", "zb_h1", "interleaved_zb", "zb_v", "dualpipe_v")
+
+
+def pipelines():
+    """Every schedule, with ZeRO stages in turn."""
+    half = OPTIONS.ranks // 2
+    for number, schedule in enumerate(SCHEDULES):
+        for pp, tp in ((OPTIONS.ranks, 1), (half, 2), (half, 1)):
+            dp = OPTIONS.ranks // pp // tp
+            # dualpipe_v needs two micro-batches a rank
+            yield {"pp": pp, "tp": tp, "dp": dp, "schedule": schedule, "zero_stage": (number + tp) % 4 if dp > 1 else 0,
+                   "zero_reshard": ("forward", "never", "stage")[number % 3]}
+
+
 class VerifyMatrix(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -79,6 +94,12 @@ class VerifyMatrix(unittest.TestCase):
                 codes, said = self.verify(layout)
                 self.assertEqual(codes, [0] * OPTIONS.ranks, said)
                 self.assertIn(f"{OPTIONS.ranks} ranks against one", said)
+
+    def test_every_schedule_computes_what_one_rank_computes(self):
+        for layout in pipelines():
+            with self.subTest(**layout):
+                codes, said = self.verify(layout)
+                self.assertEqual(codes, [0] * OPTIONS.ranks, said)
 
     def test_a_difference_is_exit_7_on_every_rank_and_one_table(self):
         codes, said = self.verify({"tp": 2, "zero_stage": 3}, "--tolerance", "1e-30")

@@ -5,8 +5,8 @@
 ///   0       all_reduce n wg          none
 ///   1       reduce_scatter n wg      all_gather n wp
 ///   2       m reduce_scatter n wg    all_gather n wp
-///   3       m reduce_scatter n wg    per micro-batch: head 1, each block 2 (never resharded: 1), embedding 1, and
-///                                    1 more where the head reads its table again
+///   3       m reduce_scatter n wg    per micro-batch: head 1, each block and the final norm 2 (never resharded: 1),
+///                                    embeddings 1, and 1 more where the head reads its table again
 ///
 /// Over dp_out: one all_reduce of what this rank keeps of the sums.
 
@@ -30,8 +30,8 @@ class ZeroBill : public LearnerRanksTest {
   /// Gathers of a unit's values in one micro-batch under stage 3.
   static int64_t gathers_of(const ParameterUnit& unit, const Config& config) {
     const bool reshards = config.parallel.zero_reshard == Reshard::forward;
-    if (unit.name == "head") return 1;
-    if (unit.name == "embedding") return reshards && config.model.tie_embeddings ? 2 : 1;
+    if (unit.name == "head" || unit.name == "embedding.position") return 1;
+    if (unit.name == "embedding.token") return reshards && config.model.tie_embeddings ? 2 : 1;
     return reshards ? 2 : 1;
   }
   static Bill expected_bill(LearnerOnRanks& run) {

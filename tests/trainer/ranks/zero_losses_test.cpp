@@ -66,6 +66,18 @@ TEST_F(ZeroLosses, AreTheSameBitsForStagesThatReduceEquallyOften) {
   EXPECT_EQ(with(2), with(3));
 }
 
+TEST_F(ZeroLosses, AreTheSameBitsForEveryBucketSize) {
+  const std::string few = "parallel.bucket_mb=0.00002";  // five elements
+  for (const Settings& stage : stages()) {
+    const Settings common = micro_batches(2, {}) + stage;
+    const std::vector<double> expected = train_with(common);
+    for (const char* size : {"parallel.bucket_mb=0.0007", "parallel.bucket_mb=0.003", "parallel.bucket_mb=25"}) {
+      EXPECT_EQ(train_with(common + Settings{size}), expected) << describe(common) << size;
+    }
+    EXPECT_EQ(train_with(common + Settings{few}, 1), train_with(common, 1)) << describe(common);
+  }
+}
+
 TEST_F(ZeroLosses, AreTheSameBitsRunAfterRun) {
   const Settings settings = {"parallel.zero_stage=3"};
   EXPECT_EQ(train_with(settings, 5), train_with(settings, 5));
