@@ -51,19 +51,19 @@ HeadsHere heads_here(const ModelConfig& config, const TensorParallel& tensor_par
   return {.q = config.num_heads / tp, .kv = std::max<int64_t>(1, kv / tp)};
 }
 
-Attention::Attention(const ModelConfig& config, const std::string& name, const TensorParallel& tensor_parallel,
+Attention::Attention(const ModelConfig& config, const std::string& name, const parallel::LayerGroups& groups,
                      parallel::ParameterStore& store)
-    : num_heads_(heads_here(config, tensor_parallel).q),
-      num_kv_heads_(heads_here(config, tensor_parallel).kv),
+    : num_heads_(heads_here(config, groups.tensor).q),
+      num_kv_heads_(heads_here(config, groups.tensor).kv),
       head_dim_(config.head_size()),
-      qkv_(qkv_spec(config, name, tensor_parallel), tensor_parallel, store),
+      qkv_(qkv_spec(config, name, groups.tensor), groups.tensor, store),
       q_norm_(config.qk_norm
-                  ? std::optional<NormLayer>(std::in_place, head_norm(config, name + ".q_norm", tensor_parallel), store)
+                  ? std::optional<NormLayer>(std::in_place, head_norm(config, name + ".q_norm", groups.tensor), store)
                   : std::nullopt),
       k_norm_(config.qk_norm
-                  ? std::optional<NormLayer>(std::in_place, head_norm(config, name + ".k_norm", tensor_parallel), store)
+                  ? std::optional<NormLayer>(std::in_place, head_norm(config, name + ".k_norm", groups.tensor), store)
                   : std::nullopt),
-      out_(out_spec(config, name), tensor_parallel, store) {}
+      out_(out_spec(config, name), groups.tensor, store) {}
 
 Tensor Attention::heads_of(const Tensor& fused, int64_t first_head, int64_t num_heads) const {
   const Tensor columns = fused.columns(first_head * head_dim_, (first_head + num_heads) * head_dim_);

@@ -9,6 +9,7 @@
 #include "model/micro_batch.h"
 #include "model/norm_layer.h"
 #include "model/stage_context.h"
+#include "parallel/layer_groups.h"
 
 namespace model {
 
@@ -31,7 +32,7 @@ class Attention {
     tensor::Tensor d_normed_qk;       // gradient of the outputs of qk-norm, only with it
   };
 
-  Attention(const ModelConfig& config, const std::string& name, const parallel::TensorParallel& tensor_parallel,
+  Attention(const ModelConfig& config, const std::string& name, const parallel::LayerGroups& groups,
             parallel::ParameterStore& store);
 
   /// x [tokens held, hidden] (normed) -> y [tokens held, hidden]

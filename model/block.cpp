@@ -4,7 +4,7 @@
 
 namespace model {
 
-using parallel::TensorParallel;
+using parallel::LayerGroups;
 using tensor::Ops;
 using tensor::Tensor;
 using tensor::Write;
@@ -26,14 +26,13 @@ Tensor branch_gradient(Ops& ops, const tensor::Dropout& dropout, const Tensor& t
 
 }  // namespace
 
-Block::Block(const ModelConfig& config, int64_t layer, const TensorParallel& tensor_parallel,
-             parallel::ParameterStore& store)
+Block::Block(const ModelConfig& config, int64_t layer, const LayerGroups& groups, parallel::ParameterStore& store)
     : layer_(layer),
-      tp_(tensor_parallel.tp),
-      attention_norm_(hidden_norm(config, layer_name(layer) + ".attention_norm", tensor_parallel), store),
-      attention_(config, layer_name(layer) + ".attention", tensor_parallel, store),
-      mlp_norm_(hidden_norm(config, layer_name(layer) + ".mlp_norm", tensor_parallel), store),
-      mlp_(config, layer_name(layer) + ".mlp", tensor_parallel, store) {}
+      tp_(groups.tensor.tp),
+      attention_norm_(hidden_norm(config, layer_name(layer) + ".attention_norm", groups.tensor), store),
+      attention_(config, layer_name(layer) + ".attention", groups, store),
+      mlp_norm_(hidden_norm(config, layer_name(layer) + ".mlp_norm", groups.tensor), store),
+      mlp_(config, layer_name(layer) + ".mlp", groups.tensor, store) {}
 
 Tensor Block::forward(Ops& ops, Tensor x, const MicroBatch& batch, const StageContext& context, Saved& saved) const {
   saved.x = std::move(x);

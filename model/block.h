@@ -22,8 +22,7 @@ class Block {
     tensor::Tensor d_attention_in, d_mlp_in;  // from backward_input, for backward_weight
   };
 
-  Block(const ModelConfig& config, int64_t layer, const parallel::TensorParallel& tensor_parallel,
-        parallel::ParameterStore& store);
+  Block(const ModelConfig& config, int64_t layer, const parallel::LayerGroups& groups, parallel::ParameterStore& store);
 
   /// x [tokens held, hidden] -> y [tokens held, hidden]
   tensor::Tensor forward(tensor::Ops& ops, tensor::Tensor x, const MicroBatch& batch, const StageContext& context,

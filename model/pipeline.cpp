@@ -15,15 +15,15 @@ using tensor::MemoryCategory;
 using tensor::Ops;
 using tensor::Tensor;
 
-Pipeline::Pipeline(const ModelConfig& config, const PipelineOptions& options,
-                   const parallel::TensorParallel& tensor_parallel, Communicator& pp, parallel::ParameterStore& store)
-    : config_(config), options_(options), tensor_parallel_(tensor_parallel), pp_(pp), store_(store) {
+Pipeline::Pipeline(const ModelConfig& config, const PipelineOptions& options, const parallel::LayerGroups& groups,
+                   Communicator& pp, parallel::ParameterStore& store)
+    : config_(config), options_(options), groups_(groups), pp_(pp), store_(store) {
   CHECK(options.spans.size() == options.rank_of_stage.size(), "{} spans for {} stages", options.spans.size(),
         options.rank_of_stage.size());
   for (size_t i = 0; i < options.spans.size(); ++i) {
     stages_.emplace_back();
     if (options.rank_of_stage[i] != pp.rank()) continue;
-    stages_.back() = std::make_unique<Stage>(config, options.spans[i], options.stage, tensor_parallel, store);
+    stages_.back() = std::make_unique<Stage>(config, options.spans[i], options.stage, groups, store);
   }
 }
 
@@ -262,7 +262,7 @@ void Pipeline::Walk::send(Direction& way, const Action& action) {
 }
 
 void Pipeline::Walk::receive(Direction& way, const Action& action) {
-  const parallel::TensorParallel& tp = pipeline_.tensor_parallel_;
+  const parallel::TensorParallel& tp = pipeline_.groups_.tensor;
   const int64_t parts = tp.tokens == parallel::TokenSharding::sharded ? tp.tp.size() : 1;
   const HostBatch& host = batches_.micro_batches[static_cast<size_t>(action.microbatch)];
   const int64_t num_tokens = std::ssize(host.tokens);

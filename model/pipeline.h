@@ -35,7 +35,7 @@ struct WalkTimes {
 class Pipeline {
  public:
   /// Registers the parameters of this rank's stages. `pp`, groups and store outlive it.
-  Pipeline(const ModelConfig& config, const PipelineOptions& options, const parallel::TensorParallel& tensor_parallel,
+  Pipeline(const ModelConfig& config, const PipelineOptions& options, const parallel::LayerGroups& groups,
            parallel::Communicator& pp, parallel::ParameterStore& store);
 
   void prepare(tensor::Device& device, tensor::Dtype dtype);  ///< once, before the first pass
@@ -68,7 +68,7 @@ class Pipeline {
 
   ModelConfig config_;
   PipelineOptions options_;
-  parallel::TensorParallel tensor_parallel_;
+  parallel::LayerGroups groups_;
   parallel::Communicator& pp_;
   parallel::ParameterStore& store_;
   tensor::Dtype dtype_ = tensor::Dtype::fp32;

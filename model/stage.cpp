@@ -5,25 +5,25 @@
 
 namespace model {
 
-using parallel::TensorParallel;
+using parallel::LayerGroups;
 using tensor::Ops;
 using tensor::Tensor;
 
 StageSpan whole_model(const ModelConfig& config) { return {.first_layer = 0, .last_layer = config.num_layers}; }
 
-Stage::Stage(const ModelConfig& config, const StageSpan& span, const StageOptions& options,
-             const TensorParallel& tensor_parallel, parallel::ParameterStore& store)
-    : config_(config), tensor_parallel_(tensor_parallel), store_(store) {
+Stage::Stage(const ModelConfig& config, const StageSpan& span, const StageOptions& options, const LayerGroups& groups,
+             parallel::ParameterStore& store)
+    : config_(config), groups_(groups), store_(store) {
   training_.mode = Mode::train;
   training_.dropout = config.dropout;
   training_.dropout_seed = options.seed;
   training_.recompute = options.recompute;
-  training_.tokens = evaluation_.tokens = tensor_parallel.tokens;
+  training_.tokens = evaluation_.tokens = groups.tensor.tokens;
 
   if (span.has_embedding) add_embedding(config, options);
   for (int64_t layer = span.first_layer; layer < span.last_layer; ++layer) {
     block_units_.push_back(&begin_unit("layers." + std::to_string(layer)));
-    blocks_.emplace_back(config, layer, tensor_parallel, store);
+    blocks_.emplace_back(config, layer, groups, store);
   }
   if (span.has_head) add_head(config, options);
 }
@@ -38,7 +38,7 @@ void Stage::add_embedding(const ModelConfig& config, const StageOptions& options
   token_unit_ = &table.unit();
   embedding_units_ = {token_unit_};
   if (config.position == Position::learned) embedding_units_.push_back(&begin_unit("embedding.position"));
-  embedding_.emplace(config, table, tensor_parallel_, store_);
+  embedding_.emplace(config, table, groups_.tensor, store_);
 }
 
 void Stage::add_head(const ModelConfig& config, const StageOptions& options) {
@@ -48,19 +48,19 @@ void Stage::add_head(const ModelConfig& config, const StageOptions& options) {
     table = &add_token_table(options);
   } else if (!is_here_already) {
     begin_unit("head");
-    table = &store_.add(token_table_spec(config, "head.weight", tensor_parallel_.tp));
+    table = &store_.add(token_table_spec(config, "head.weight", groups_.tensor.tp));
   }
   head_table_unit_ = &table->unit();
   norm_unit_ = &begin_unit("final_norm");
   head_units_ = {norm_unit_};
   if (!is_here_already) head_units_.push_back(head_table_unit_);
-  head_.emplace(config, *table, tensor_parallel_, store_);
+  head_.emplace(config, *table, groups_.tensor, store_);
 }
 
 // A unit of its own: first and last stage then cut it alike.
 parallel::Parameter& Stage::add_token_table(const StageOptions& options) {
   begin_unit("embedding.token");
-  parallel::ParameterSpec spec = token_table_spec(config_, kTokenTable, tensor_parallel_.tp);
+  parallel::ParameterSpec spec = token_table_spec(config_, kTokenTable, groups_.tensor.tp);
   if (config_.tie_embeddings && options.tied) {
     spec.shared_with = options.tied;
     spec.is_primary = options.tied->rank() == 0;
@@ -225,7 +225,7 @@ Tensor Stage::logits(Ops& ops, const MicroBatch& batch) const {
 }
 
 KvCache Stage::make_cache(int64_t capacity, tensor::Dtype dtype, tensor::Device& device) const {
-  const int64_t kv_heads = heads_here(config_, tensor_parallel_).kv;
+  const int64_t kv_heads = heads_here(config_, groups_.tensor).kv;
   return KvCache(std::ssize(blocks_), {capacity, kv_heads, config_.head_size()}, dtype, device);
 }
 

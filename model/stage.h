@@ -44,7 +44,7 @@ class Stage {
   /// Registers the parameters, a unit for each part; store.allocate() comes before the first pass. A rank's stages
   /// share its store, and a tied table where first and last stage are on it. Groups and store outlive the stage.
   Stage(const ModelConfig& config, const StageSpan& span, const StageOptions& options,
-        const parallel::TensorParallel& tensor_parallel, parallel::ParameterStore& store);
+        const parallel::LayerGroups& groups, parallel::ParameterStore& store);
 
   /// Tables that need a device. Once, before the first pass.
   void prepare(tensor::Device& device, tensor::Dtype dtype);
@@ -103,7 +103,7 @@ class Stage {
   void reduce_if_now(Reduce reduce, const std::vector<Unit*>& units) const;
 
   ModelConfig config_;
-  parallel::TensorParallel tensor_parallel_;
+  parallel::LayerGroups groups_;
   parallel::ParameterStore& store_;
   StageContext training_;    // dropout, recompute and token sharding as configured
   StageContext evaluation_;  // no dropout, nothing kept

@@ -17,10 +17,15 @@ enum class Reshard { forward, never, stage };
 /// doing so too, all stages give bitwise the same numbers, for more communication.
 enum class ReduceEvery { step, micro_batch };
 
+/// How attention sees tokens of other sequence-parallel ranks. ring: keys and values go round, block after block.
+/// ulysses: tokens are exchanged for heads. all_gather: every rank gathers all keys and values.
+enum class SpMethod { ring, ulysses, all_gather };
+
 /// Ranks = tp * sp * pp * dp. Sizes that follow from these are computed in the plan.
 struct ParallelConfig {
-  int64_t tp = 1;          ///< tensor-parallel ranks: each holds a part of every matrix
-  int64_t sp = 1;          ///< sequence-parallel ranks: each holds a part of every sequence
+  int64_t tp = 1;  ///< tensor-parallel ranks: each holds a part of every matrix
+  int64_t sp = 1;  ///< sequence-parallel ranks: each holds a part of every sequence
+  SpMethod sp_method = SpMethod::ring;
   int64_t pp = 1;          ///< pipeline stages: each holds a part of the layers
   int64_t dp = 0;          ///< data-parallel ranks: each sees a part of the batch; 0 ("auto"): fill the world
   int64_t dp_out = 1;      ///< outer part of dp: a whole number of copies of the inner group

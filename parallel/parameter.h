@@ -23,6 +23,11 @@ struct Initializer {
 
 enum class WeightDecay { no, yes };  ///< yes for matrices; no for norms and biases
 
+/// What a step does to a parameter. gradient: the optimizer's update. balance: no gradient exists; where others have
+/// it, the passes count tokens (of a router's experts), which are summed as gradients are, and the value moves by them.
+/// It has no part in the gradient's norm.
+enum class Update { gradient, balance };
+
 /// Elements [begin, end) of something flat.
 struct Range {
   int64_t begin = 0;
@@ -49,6 +54,7 @@ struct ParameterSpec {
   Initializer init;
   WeightDecay weight_decay = WeightDecay::yes;
   std::optional<Slice> slice{};  ///< absent: the whole tensor is here
+  Update update = Update::gradient;
 
   /// Ranks of the tensor-parallel group may hold the same box; one of them counts and saves it.
   bool is_primary = true;

@@ -69,10 +69,9 @@ ParameterStore::ParameterStore(const ZeroOptions& options, const DataParallel& d
 
 ParameterStore::~ParameterStore() = default;
 
-void ParameterStore::begin_unit(std::string name) {
-  units_.push_back(std::make_unique<ParameterUnit>());
+void ParameterStore::begin_unit(std::string name, const DataParallel& groups) {
+  units_.push_back(std::make_unique<ParameterUnit>(std::move(name), groups));
   units_.back()->store_ = this;
-  units_.back()->name = std::move(name);
 }
 
 Parameter& ParameterStore::add(ParameterSpec spec) {
@@ -91,7 +90,7 @@ Parameter& ParameterStore::add(ParameterSpec spec) {
 }
 
 void ParameterStore::cut(ParameterUnit& unit) const {
-  const Communicator& shard = data_parallel_.shard;
+  const Communicator& shard = unit.groups.shard;
   std::vector<int64_t> bounds = {0};
   for (int rank = 1; rank < shard.size(); ++rank) {
     const int64_t even = unit.numel * rank / shard.size();
@@ -193,7 +192,7 @@ void ParameterStore::release(ParameterUnit& unit, Use::Kind kind) {
 void ParameterStore::start_gather(ParameterUnit& unit) {
   if (unit.values) return;
   unit.values = ops_->device().allocate({unit.numel}, unit.own_values.dtype(), MemoryCategory::parameters);
-  unit.gather_ = data_parallel_.shard.all_gather_v(unit.own_values, unit.values, unit.cut_sizes);
+  unit.gather_ = unit.groups.shard.all_gather_v(unit.own_values, unit.values, unit.cut_sizes);
 }
 
 void ParameterStore::publish_values() {
@@ -204,7 +203,7 @@ void ParameterStore::publish_values() {
       unit->gather_.wait();
       unit->values = {};
     } else {
-      unit->gather_ = data_parallel_.shard.all_gather_v(unit->own_values, unit->values, unit->cut_sizes);
+      unit->gather_ = unit->groups.shard.all_gather_v(unit->own_values, unit->values, unit->cut_sizes);
     }
   }
   for (const auto& unit : units_) unit->gather_.wait();
@@ -255,7 +254,7 @@ std::vector<Range> ParameterStore::buckets(const ParameterUnit& unit) const {
 void ParameterStore::start_all_reduce(ParameterUnit& unit) {
   for (const Range& bucket : buckets(unit)) {
     Tensor part = unit.grads.rows(bucket.begin, bucket.end);
-    unit.reductions_.push_back(data_parallel_.shard.all_reduce(part, Reduction::sum));
+    unit.reductions_.push_back(unit.groups.shard.all_reduce(part, Reduction::sum));
   }
 }
 
@@ -271,7 +270,7 @@ void ParameterStore::start_reduce_scatter(ParameterUnit& unit, const Tensor& own
     const int64_t begin = mine.size() > 0 ? mine.begin - unit.own.begin : 0;
     Tensor part = own.rows(begin, begin + mine.size());
     const Tensor whole = unit.grads.rows(bucket.begin, bucket.end);
-    unit.reductions_.push_back(data_parallel_.shard.reduce_scatter_v(whole, part, rows));
+    unit.reductions_.push_back(unit.groups.shard.reduce_scatter_v(whole, part, rows));
   }
 }
 
@@ -299,7 +298,7 @@ void ParameterStore::finish_reductions() {
 void ParameterStore::finish_gradients() {
   finish_reductions();
   for (const auto& unit : units_) {
-    unit->reductions_.push_back(data_parallel_.replica.all_reduce(unit->grad_sums, Reduction::sum));
+    unit->reductions_.push_back(unit->groups.replica.all_reduce(unit->grad_sums, Reduction::sum));
   }
   for (const auto& unit : units_) finish_all(unit->reductions_);
   std::vector<Communicator*> groups;  // in order of registration: the same on all their ranks
@@ -388,7 +387,7 @@ int64_t ParameterStore::owned_numel() const {
 }
 
 Range ParameterStore::owned_range(const Parameter& parameter) const {
-  if (!parameter.spec().is_primary || data_parallel_.replica.rank() != 0) return {};
+  if (!parameter.spec().is_primary || parameter.unit().groups.replica.rank() != 0) return {};
   const Range box = {parameter.offset(), parameter.offset() + parameter.stored_numel()};
   const Range owned = intersect(parameter.unit().own, box);
   return {owned.begin - box.begin, owned.end - box.begin};

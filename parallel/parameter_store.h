@@ -45,7 +45,11 @@ struct DataParallel {
 class ParameterStore;
 
 struct ParameterUnit {
+  ParameterUnit(std::string unit_name, const DataParallel& data_parallel)
+      : name(std::move(unit_name)), groups(data_parallel) {}
+
   std::string name;
+  DataParallel groups;  ///< that hold it: experts are on fewer ranks than the rest
   std::vector<Parameter*> parameters;
   int64_t numel = 0;
   std::vector<int64_t> cut_sizes;  ///< elements of each rank of the shard group; they add up to numel
@@ -83,7 +87,9 @@ class ParameterStore {
   ~ParameterStore();
 
   // ---- registration, by the model
-  void begin_unit(std::string name);
+  void begin_unit(std::string name) { begin_unit(std::move(name), data_parallel_); }
+  /// Of parameters that are held by other ranks than the rest of the model.
+  void begin_unit(std::string name, const DataParallel& groups);
   /// Registers a parameter in the current unit. The reference lives as long as the store. Names are unique.
   Parameter& add(ParameterSpec spec);
 

@@ -97,6 +97,10 @@ void visit_keys(KeyVisitor& keys, parallel::ParallelConfig& parallel) {
   const IntegerRange degree = {.min = 1, .max = 1 << 20};
   keys.integer({"tp", "the number of tensor-parallel ranks"}, parallel.tp, degree);
   keys.integer({"sp", "the number of sequence-parallel ranks"}, parallel.sp, degree);
+  keys.choice({"sp_method", "how attention sees tokens of other sequence-parallel ranks"}, parallel.sp_method,
+              {{"ring", parallel::SpMethod::ring},
+               {"ulysses", parallel::SpMethod::ulysses},
+               {"all_gather", parallel::SpMethod::all_gather}});
   keys.integer({"pp", "the number of pipeline stages"}, parallel.pp, degree);
   keys.integer({"dp", "the number of data-parallel ranks; \"auto\": as many as there are"}, parallel.dp,
                {.min = 1, .max = 1 << 20, .word_for_zero = "auto"});

@@ -90,12 +90,21 @@ std::vector<PlannedUnit> units_of(const parallel::ParameterStore& store) {
 
 PlannedUnit total_of(const parallel::ParameterStore& store) {
   std::vector<int64_t> cuts(static_cast<size_t>(store.data_parallel().shard.size()));  // by rank
+  PlannedUnit total{.name = "total", .numel = store.stored_numel()};
   for (const auto& unit : store.units()) {
-    for (size_t rank = 0; rank < cuts.size(); ++rank) cuts[rank] += unit->cut_sizes[rank];
+    total.own.end += unit->own.size();
+    if (unit->cut_sizes.size() == cuts.size()) {
+      for (size_t rank = 0; rank < cuts.size(); ++rank) cuts[rank] += unit->cut_sizes[rank];
+    } else {  // experts, cut over other ranks
+      const auto [least, largest] = std::ranges::minmax(unit->cut_sizes);
+      total.least_cut += least;
+      total.largest_cut += largest;
+    }
   }
   const auto [least, largest] = std::ranges::minmax(cuts);
-  const int64_t own = cuts[static_cast<size_t>(store.data_parallel().shard.rank())];
-  return {"total", store.stored_numel(), {0, own}, least, largest};
+  total.least_cut += least;
+  total.largest_cut += largest;
+  return total;
 }
 
 std::vector<PlannedMemory> memory_of(const tensor::Pool& pool) {

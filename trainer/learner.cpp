@@ -74,7 +74,7 @@ Learner::Learner(const Config& config, tensor::Backend& backend, const RankConte
       backend_(backend),
       context_(context),
       store_(zero_options(config.parallel), context.data_parallel()),
-      pipeline_(config.model, pipeline_options(config, context), context.tensor_parallel(),
+      pipeline_(config.model, pipeline_options(config, context), context.layer_groups(),
                 context.group(parallel::Group::pp), store_),
       optimizer_(config.optimizer, ready(store_, pipeline_, config, *backend.ops), *backend.ops, seed_of(config)) {}
 

@@ -59,12 +59,18 @@ RankContext::RankContext(const Config& config, int world_rank, int world_size, p
       kv_replicas_(factory.make("kv_replicas", kv_replica_ranks(mesh_, world_rank, config.model.kv_heads()))),
       tied_(factory.make("tied", pipeline_.tied_ranks(mesh_, world_rank))),
       token_sharding_(token_sharding(config)),
+      sp_method_(config.parallel.sp_method),
       records_(records) {}
 
 parallel::DataParallel RankContext::data_parallel() const { return {group(Group::zero), group(Group::dp_out)}; }
 
-parallel::TensorParallel RankContext::tensor_parallel() const {
-  return {group(Group::tp), *kv_replicas_, token_sharding_};
+parallel::LayerGroups RankContext::layer_groups() const {
+  return {.tensor = {group(Group::tp), *kv_replicas_, token_sharding_},
+          .sequence = {group(Group::sp), sp_method_},
+          .expert = {.ep = group(Group::ep),
+                     .expert_tp = group(Group::expert_tp),
+                     .sequence = group(Group::tp_sp),
+                     .data = {group(Group::expert_dp_in), group(Group::dp_out)}}};
 }
 
 }  // namespace trainer

@@ -6,9 +6,9 @@
 #include "model/config.h"
 #include "parallel/communicator_factory.h"
 #include "parallel/event_log.h"
+#include "parallel/layer_groups.h"
 #include "parallel/ledger.h"
 #include "parallel/parameter_store.h"
-#include "parallel/tensor_parallel.h"
 #include "trainer/pipeline_plan.h"
 
 namespace trainer {
@@ -39,7 +39,7 @@ class RankContext {
 
   parallel::Communicator& tied() const { return *tied_; }  ///< first and last stage, where they share a table
   parallel::DataParallel data_parallel() const;
-  parallel::TensorParallel tensor_parallel() const;
+  parallel::LayerGroups layer_groups() const;
 
  private:
   parallel::Mesh mesh_;
@@ -49,6 +49,7 @@ class RankContext {
   std::unique_ptr<parallel::Communicator> kv_replicas_;
   std::unique_ptr<parallel::Communicator> tied_;
   parallel::TokenSharding token_sharding_;
+  parallel::SpMethod sp_method_;
   RankRecords records_;
 };
 

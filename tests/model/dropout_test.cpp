@@ -36,7 +36,7 @@ TEST(Dropout, DrawsAnotherMaskAtEachPlace) {
   TestModel whole(config, Dtype::fp32);
   parallel::ParameterStore store({}, whole.alone.data_parallel);
   const model::Stage body(config, {.first_layer = 0, .last_layer = 2, .has_head = false}, {.seed = 5},
-                          whole.alone.tensor_parallel, store);
+                          whole.alone.groups(), store);
   store.allocate(whole.ops, Dtype::fp32);
   const std::map<std::string, double> inputs{{"embedding.token.weight", 1},
                                              {"layers.0.attention.out.bias", 2},

@@ -16,7 +16,7 @@ namespace {
 int64_t built_parameter_count(const ModelConfig& config) {
   const AloneGroups alone;
   parallel::ParameterStore store({}, alone.data_parallel);
-  const model::Stage stage(config, model::whole_model(config), {}, alone.tensor_parallel, store);
+  const model::Stage stage(config, model::whole_model(config), {}, alone.groups(), store);
   return store.stored_numel();
 }
 

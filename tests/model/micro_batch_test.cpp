@@ -168,7 +168,7 @@ TEST(MicroBatchesInFlight, EqualOneAfterAnotherWithTiedEmbeddings) {
 TEST(Stages, ChainedEqualTheWholeModelBitwise) {
   const model::ModelConfig config = with_dropout(llama_config());
   TestModel whole(config, Dtype::fp32);
-  const parallel::TensorParallel& alone = whole.alone.tensor_parallel;
+  const parallel::LayerGroups alone = whole.alone.groups();
   parallel::ParameterStore store({}, whole.alone.data_parallel);
   model::Stage first(config, {.first_layer = 0, .last_layer = 2, .has_head = false}, {}, alone, store);
   model::Stage last(config, {.first_layer = 2, .last_layer = 3, .has_embedding = false}, {}, alone, store);

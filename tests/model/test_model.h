@@ -79,6 +79,12 @@ struct AloneGroups {
   std::unique_ptr<parallel::Communicator> self = parallel::make_self_communicator("self");
   parallel::TensorParallel tensor_parallel{*self, *self};
   parallel::DataParallel data_parallel{*self, *self};
+
+  /// Of a rank that shares in these ways and no other.
+  parallel::LayerGroups with(const parallel::TensorParallel& tensor) const {
+    return {.tensor = tensor, .sequence = {*self}, .expert = {*self, *self, tensor.tp, {*self, *self}}};
+  }
+  parallel::LayerGroups groups() const { return with(tensor_parallel); }
 };
 
 /// What this rank stores of a parameter's values, row after row; padding is 0.
@@ -107,7 +113,7 @@ class TestModel {
         ops(*backend.ops),
         store(sharing.zero, sharing.data_parallel ? *sharing.data_parallel : alone.data_parallel),
         stage(config, model::whole_model(config), options,
-              sharing.tensor_parallel ? *sharing.tensor_parallel : alone.tensor_parallel, store) {
+              alone.with(sharing.tensor_parallel ? *sharing.tensor_parallel : alone.tensor_parallel), store) {
     store.allocate(ops, dtype);
     stage.prepare(*backend.device, dtype);
     for (const auto& unit : store.units()) {
