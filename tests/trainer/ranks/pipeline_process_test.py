@@ -116,10 +116,12 @@ class Pipeline(unittest.TestCase):
         self.assertEqual(len(ranks), 4)
 
         os.kill(ranks[2], signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while any(map(self.is_running, ranks)) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
+        self.assertEqual([pid for pid in ranks if self.is_running(pid)], [])
         self.assertNotEqual(run.wait(timeout=30), 0)
-        left = [pid for pid in ranks if self.is_running(pid)]
-        self.assertEqual(left, [])
 
     @staticmethod
     def ranks_of(launcher):
