@@ -86,6 +86,19 @@ std::string explain(const ByName& stored, const ByName& wanted) {
       format::kConfigText);
 }
 
+void refuse_differences(const std::string& path, std::span<const TensorInfo> stored,
+                        std::span<const TensorInfo> wanted) {
+  ByName stored_by_name, wanted_by_name;
+  for (const TensorInfo& info : stored) stored_by_name[info.name] = &info;
+  for (const TensorInfo& info : wanted) wanted_by_name[info.name] = &info;
+  const std::vector<std::string> lines = list_differences(stored_by_name, wanted_by_name);
+  if (lines.empty()) return;
+  std::string message = fmt::format("{}: this checkpoint does not fit this run:\n", path);
+  for (size_t i = 0; i < std::min(lines.size(), kMaxLines); ++i) message += "  " + lines[i] + "\n";
+  if (lines.size() > kMaxLines) message += fmt::format("  ... and {} more.\n", lines.size() - kMaxLines);
+  throw tensor::CheckpointError(message + explain(stored_by_name, wanted_by_name));
+}
+
 }  // namespace
 
 void require_same_tensors(const std::string& path, std::span<const TensorInfo> stored,
@@ -95,16 +108,21 @@ void require_same_tensors(const std::string& path, std::span<const TensorInfo> s
     CHECK(named.tensor != nullptr && *named.tensor, "\"{}\" has a tensor to load", named.name);
     wanted_infos.push_back({named.name, named.tensor->dtype(), named.tensor->shape()});
   }
-  ByName stored_by_name, wanted_by_name;
-  for (const TensorInfo& info : stored) stored_by_name[info.name] = &info;
-  for (const TensorInfo& info : wanted_infos) wanted_by_name[info.name] = &info;
+  refuse_differences(path, stored, wanted_infos);
+}
 
-  const std::vector<std::string> lines = list_differences(stored_by_name, wanted_by_name);
-  if (lines.empty()) return;
-  std::string message = fmt::format("{}: this checkpoint does not fit this run:\n", path);
-  for (size_t i = 0; i < std::min(lines.size(), kMaxLines); ++i) message += "  " + lines[i] + "\n";
-  if (lines.size() > kMaxLines) message += fmt::format("  ... and {} more.\n", lines.size() - kMaxLines);
-  throw tensor::CheckpointError(message + explain(stored_by_name, wanted_by_name));
+void require_same_tensors(const std::string& path, std::span<const TensorInfo> stored,
+                          std::span<const TensorInfo> wanted) {
+  const auto is_float = [](tensor::Dtype dtype) { return dtype == tensor::Dtype::fp32 || dtype == tensor::Dtype::fp64; };
+  std::vector<TensorInfo> alike(stored.begin(), stored.end());
+  for (TensorInfo& info : alike) {
+    if (is_float(info.dtype)) info.dtype = tensor::Dtype::fp32;
+  }
+  std::vector<TensorInfo> wanted_alike(wanted.begin(), wanted.end());
+  for (TensorInfo& info : wanted_alike) {
+    if (is_float(info.dtype)) info.dtype = tensor::Dtype::fp32;
+  }
+  refuse_differences(path, alike, wanted_alike);
 }
 
 }  // namespace checkpoint

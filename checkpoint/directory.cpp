@@ -11,30 +11,30 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string_view>
 
 #include "checkpoint/file.h"
-#include "checkpoint/single_file.h"
 
 namespace checkpoint {
 namespace {
 
 constexpr std::string_view kPrefix = "step_";
-constexpr std::string_view kSuffix = ".h5";
+constexpr std::string_view kTrashPrefix = "trash_";
 
-/// Exactly the names that file_name() makes.
+/// Exactly the names that folder_name() makes.
 std::optional<int64_t> step_of(std::string_view name) {
-  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return {};
-  const std::string_view digits = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
+  if (!name.starts_with(kPrefix)) return {};
+  const std::string_view digits = name.substr(kPrefix.size());
   int64_t step = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  if (error != std::errc() || step < 0 || file_name(step) != name) return {};
+  if (error != std::errc() || step < 0 || folder_name(step) != name) return {};
   return step;
 }
 
-bool is_temporary(std::string_view name) {
+/// What an interrupted save or deletion leaves.
+bool is_leftover(std::string_view name) {
+  if (name.starts_with(kTrashPrefix)) return step_of(name.substr(kTrashPrefix.size())).has_value();
   const size_t at = name.find(kTemporarySuffix);
   return at != std::string_view::npos && step_of(name.substr(0, at)).has_value();
 }
@@ -54,37 +54,29 @@ std::vector<std::string> names_in(const std::string& dir) {
   return names;
 }
 
-/// Deletes regular files of `dir` whose name is chosen; a link of that name stays, and so does what it points to.
-void remove_files(const std::string& dir, const std::function<bool(std::string_view)>& is_chosen) {
-  const std::vector<std::string> names = names_in(dir);
-  if (std::none_of(names.begin(), names.end(), is_chosen)) return;
-  const FileDescriptor folder = open_folder(dir);
-  for (const std::string& name : names) {
-    struct stat status {};
-    if (!is_chosen(name) || ::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-        !S_ISREG(status.st_mode)) {
-      continue;
-    }
-    if (::unlinkat(folder.get(), name.c_str(), 0) != 0 && errno != ENOENT) {
-      throw tensor::StorageError(
-          fmt::format("{}/{}: an old checkpoint cannot be deleted: {}.\n  Fix: make the folder "
-                      "writable, or set checkpoint.keep_last = 0 to keep all.",
-                      dir, name, errno_text(errno)));
-    }
+bool is_real_folder(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+/// A folder that goes is renamed first: what has a checkpoint's name is whole at every moment.
+void remove_checkpoint(const std::string& dir, const std::string& name) {
+  const std::string trash = fmt::format("{}/{}{}", dir, kTrashPrefix, name);
+  std::error_code error;
+  std::filesystem::remove_all(trash, error);
+  std::filesystem::rename(dir + "/" + name, trash, error);
+  if (!error) std::filesystem::remove_all(trash, error);
+  if (error) {
+    throw tensor::StorageError(
+        fmt::format("{}/{}: an old checkpoint cannot be deleted: {}.\n  Fix: make the folder writable, or set "
+                    "checkpoint.keep_last = 0 to keep all.",
+                    dir, name, error.message()));
   }
 }
 
-/// Newer ones than `step` do not count: they belong to a run that went further, or were found damaged.
-void keep_newest(const std::string& dir, int64_t step, int64_t keep_last) {
-  if (keep_last <= 0) return;
-  std::vector<Candidate> candidates = list_checkpoints(dir);
-  std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.step > step; });
-  if (std::ssize(candidates) <= keep_last) return;
-  const int64_t oldest_kept = candidates[candidates.size() - static_cast<size_t>(keep_last)].step;
-  remove_files(dir, [&](std::string_view name) {
-    const std::optional<int64_t> found = step_of(name);
-    return found && *found < oldest_kept;
-  });
+bool is_pinned(const std::string& path) {
+  struct stat status {};
+  return ::stat((path + "/" + kKeepFile).c_str(), &status) == 0;
 }
 
 void create_folder(const std::string& dir) {
@@ -100,12 +92,13 @@ void create_folder(const std::string& dir) {
 
 }  // namespace
 
-std::string file_name(int64_t step) { return fmt::format("{}{:08d}{}", kPrefix, step, kSuffix); }
+std::string folder_name(int64_t step) { return fmt::format("{}{:08d}", kPrefix, step); }
 
 std::vector<Candidate> list_checkpoints(const std::string& dir) {
   std::vector<Candidate> candidates;
   for (const std::string& name : names_in(dir)) {
-    if (const std::optional<int64_t> step = step_of(name)) candidates.push_back({*step, dir + "/" + name});
+    const std::optional<int64_t> step = step_of(name);
+    if (step && is_real_folder(dir + "/" + name)) candidates.push_back({*step, dir + "/" + name});
   }
   std::sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
   return candidates;
@@ -117,38 +110,33 @@ std::optional<Candidate> latest_checkpoint(const std::string& dir) {
   return std::move(candidates.back());
 }
 
-std::string save_in(const std::string& dir, const RunInfo& info, std::span<const NamedTensor> tensors,
-                    int64_t keep_last) {
-  create_folder(dir);
-  require_free_space(dir, file_bytes(info, tensors));
-  std::string path = dir + "/" + file_name(info.progress.step);
-  save(path, info, tensors);
-  keep_newest(dir, info.progress.step, keep_last);
-  return path;
-}
-
-std::optional<Resumed> resume_newest(const std::string& dir, std::span<const NamedTensor> tensors) {
+/// Newer ones than `step` do not count: they belong to a run that went further, or were found damaged.
+void keep_newest(const std::string& dir, int64_t step, const Retention& retention) {
+  if (retention.keep_last <= 0) return;
   std::vector<Candidate> candidates = list_checkpoints(dir);
-  if (candidates.empty()) return {};
-  Resumed resumed;
-  std::string reasons;
-  for (auto candidate = candidates.rbegin(); candidate != candidates.rend(); ++candidate) {
-    try {
-      resumed.info = load(candidate->path, tensors);
-      resumed.path = candidate->path;
-      return resumed;
-    } catch (const DamagedError& error) {
-      resumed.warnings.push_back(fmt::format("{}\n  An older checkpoint is tried.", error.what()));
-      reasons += fmt::format("  {}\n", error.what());
-    }
+  std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.step > step; });
+  for (int64_t i = 0; i + retention.keep_last < std::ssize(candidates); ++i) {
+    const Candidate& candidate = candidates[static_cast<size_t>(i)];
+    const bool is_round = retention.keep_every > 0 && candidate.step % retention.keep_every == 0;
+    if (!is_round && !is_pinned(candidate.path)) remove_checkpoint(dir, folder_name(candidate.step));
   }
-  throw tensor::CheckpointError(fmt::format(
-      "{}: all {} checkpoints are damaged:\n{}  Fix: set checkpoint.resume to a checkpoint elsewhere, or start "
-      "a new run in another run.dir.",
-      dir, candidates.size(), reasons));
 }
 
-void remove_temporary_files(const std::string& dir) { remove_files(dir, is_temporary); }
+void point_to_latest(const std::string& dir, int64_t step) {
+  const std::string text = folder_name(step) + "\n";
+  TemporaryFile file(dir + "/" + kLatestFile);
+  file.write_at(0, text.data(), std::ssize(text));
+  file.publish();
+}
+
+void create_checkpoint_folder(const std::string& dir) { create_folder(dir); }
+
+void remove_leftovers(const std::string& dir) {
+  for (const std::string& name : names_in(dir)) {
+    std::error_code error;  // what cannot be deleted is in nobody's way
+    if (is_leftover(name) && is_real_folder(dir + "/" + name)) std::filesystem::remove_all(dir + "/" + name, error);
+  }
+}
 
 void require_free_space(const std::string& dir, int64_t bytes) {
   struct statvfs status {};

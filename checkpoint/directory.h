@@ -1,9 +1,9 @@
 #pragma once
-/// The folder of a run's checkpoints: step_00000100.h5, step_00000200.h5, ... Everything else in it is left alone.
+/// The folder of a run's checkpoints: step_00000100/, step_00000200/, ... and `latest`, a hint for people that nothing
+/// relies on. Everything else in it is left alone.
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -16,27 +16,26 @@ struct Candidate {
   std::string path;
 };
 
-std::string file_name(int64_t step);                              ///< "step_00000100.h5"
+constexpr const char* kLatestFile = "latest";
+constexpr const char* kKeepFile = "KEEP";  ///< a checkpoint with a file of this name is never deleted
+
+std::string folder_name(int64_t step);                            ///< "step_00000100"
 std::vector<Candidate> list_checkpoints(const std::string& dir);  ///< by step; empty where there is no folder
 std::optional<Candidate> latest_checkpoint(const std::string& dir);
 
-/// Saves step info.progress.step into `dir` (created where missing), after a look at the free space.
-/// Then deletes all but the `keep_last` newest checkpoints up to this step; 0 keeps all. Returns the path.
-std::string save_in(const std::string& dir, const RunInfo& info, std::span<const NamedTensor> tensors,
-                    int64_t keep_last);
-
-struct Resumed {
-  RunInfo info;
-  std::string path;
-  std::vector<std::string> warnings;  ///< one per newer checkpoint that was damaged; to be shown loudly
+struct Retention {
+  int64_t keep_last = 0;   ///< the newest ones; 0: all
+  int64_t keep_every = 0;  ///< and those of steps that this divides; 0: none
 };
+/// Deletes checkpoints up to `step`, which was just saved, but for those to keep. StorageError.
+void keep_newest(const std::string& dir, int64_t step, const Retention& retention);
+void point_to_latest(const std::string& dir, int64_t step);
 
-/// checkpoint.resume = "auto": fills `tensors` from the newest checkpoint that is whole. Nothing where there are none;
-/// CheckpointError where there are some and all are damaged, or where one that is whole does not fit.
-std::optional<Resumed> resume_newest(const std::string& dir, std::span<const NamedTensor> tensors);
+void create_checkpoint_folder(const std::string& dir);  ///< where it is missing; StorageError
 
-/// Deletes what interrupted saves left behind. Only at start, while this run is the only one that writes there.
-void remove_temporary_files(const std::string& dir);
+/// Deletes what interrupted saves and deletions left behind. Only at start, while this run is the only one that writes
+/// there.
+void remove_leftovers(const std::string& dir);
 
 /// StorageError where `dir` has less room than `bytes`.
 void require_free_space(const std::string& dir, int64_t bytes);

@@ -7,6 +7,7 @@
 namespace checkpoint::format {
 
 constexpr const char* kFormatName = "trainer checkpoint, one file";
+constexpr const char* kIndexFormatName = "trainer checkpoint, index of shards";
 constexpr uint64_t kVersion = 1;
 
 // attributes of the root group
@@ -22,8 +23,16 @@ constexpr const char* kContentHash = "content_hash";
 constexpr const char* kTensorHash = "xxh3_64";      ///< attribute of a tensor's dataset
 constexpr const char* kConfigText = "config.toml";  ///< dataset in the root group
 
+// datasets of an index: what the program reads in place of the virtual ones
+constexpr const char* kTables = "_tables";
+constexpr const char* kTensorTable = "_tables/tensors.json";
+constexpr const char* kFileTable = "_tables/files.json";
+constexpr const char* kFragmentTable = "_tables/fragments";  ///< int64 [fragments, 10]
+constexpr const char* kBlockTable = "_tables/block_xxh3_64";  ///< int64 [blocks]: the bits of the hash
+
 // A file that goes beyond these is not ours.
 constexpr size_t kMaxTextBytes = 1 << 20;
+constexpr size_t kMaxTableBytes = size_t{1} << 30;
 constexpr size_t kMaxBuildIdBytes = 1 << 10;
 constexpr size_t kMaxNameBytes = 512;
 constexpr int kMaxDepth = 3;  ///< a/b/c

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "checkpoint/format.h"
 
@@ -63,16 +64,16 @@ void Layout::require(bool is_ok, const std::string& what) const {
   if (!is_ok) temporary_.fail(what + " cannot be written", hdf5::last_error());
 }
 
-void Layout::describe_run(const RunInfo& info, uint64_t content_hash) const {
+void Layout::describe_run(const RunInfo& info, const char* format_name, uint64_t content_hash) const {
   const Handle root(H5Gopen2(file_.id(), "/", H5P_DEFAULT), H5Gclose);
   require(static_cast<bool>(root), "the root group");
-  add_text(root.id(), format::kFormat, format::kFormatName);
+  add_text_attribute(root.id(), format::kFormat, format_name);
   add_number(root.id(), format::kFormatVersion, format::kVersion);
   add_number(root.id(), format::kStep, info.progress.step);
   add_number(root.id(), format::kSamples, info.progress.samples);
   add_number(root.id(), format::kTokens, info.progress.tokens);
   add_number(root.id(), format::kSeed, info.progress.seed);
-  add_text(root.id(), format::kBuildId, info.build_id);
+  add_text_attribute(root.id(), format::kBuildId, info.build_id);
   add_number(root.id(), format::kContentHash, content_hash);
 }
 
@@ -87,8 +88,50 @@ int64_t Layout::add_tensor(const HashedTensor& tensor) const {
   return shape.numel() == 0 ? 0 : offset_of(dataset);
 }
 
-int64_t Layout::add_config_text(const std::string& text) const {
-  return offset_of(add_dataset(format::kConfigText, hdf5::text_type(std::max<size_t>(text.size(), 1)), scalar()));
+int64_t Layout::add_values(const std::string& name, tensor::Dtype dtype, int64_t count) const {
+  const auto size = static_cast<hsize_t>(count);
+  const Handle space(H5Screate_simple(1, &size, nullptr), H5Sclose);
+  const Handle dataset = add_dataset(name, hdf5::file_type(dtype), space);
+  return count == 0 ? 0 : offset_of(dataset);
+}
+
+int64_t Layout::add_text(const std::string& name, const std::string& text) const {
+  return offset_of(add_dataset(name, hdf5::text_type(std::max<size_t>(text.size(), 1)), scalar()));
+}
+
+int64_t Layout::add_table(const std::string& name, int64_t rows, int64_t columns) const {
+  const hsize_t sizes[] = {static_cast<hsize_t>(rows), static_cast<hsize_t>(columns)};
+  const Handle space(H5Screate_simple(2, sizes, nullptr), H5Sclose);
+  const Handle dataset = add_dataset(name, hdf5::file_type(tensor::Dtype::int64), space);
+  return rows == 0 ? 0 : offset_of(dataset);
+}
+
+void Layout::add_virtual_tensor(const TensorInfo& info, const std::vector<Source>& sources) const {
+  const int num_dims = info.shape.num_dims();
+  CHECK(num_dims <= 2, "\"{}\" {} is a matrix or a vector", info.name, info.shape.str());
+  std::array<hsize_t, tensor::Shape::kMaxDims> sizes{};
+  for (int dim = 0; dim < num_dims; ++dim) sizes[static_cast<size_t>(dim)] = static_cast<hsize_t>(info.shape[dim]);
+  const Handle space(H5Screate_simple(num_dims, sizes.data(), nullptr), H5Sclose);
+  const Handle creation = without_times(H5P_DATASET_CREATE);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  bool is_ok = space && creation && H5Pset_fill_value(creation.id(), H5T_NATIVE_FLOAT, &nan) >= 0;
+  for (const Source& source : sources) {
+    const Box& box = source.box;
+    const std::array<hsize_t, 2> start = {static_cast<hsize_t>(box.first_row), static_cast<hsize_t>(box.first_column)};
+    const std::array<hsize_t, 2> count = {static_cast<hsize_t>(box.num_rows), static_cast<hsize_t>(box.num_columns)};
+    const auto begin = static_cast<hsize_t>(source.begin), numel = static_cast<hsize_t>(box.numel());
+    const auto dataset_count = static_cast<hsize_t>(source.dataset_count);
+    const Handle from(H5Screate_simple(1, &dataset_count, nullptr), H5Sclose);
+    is_ok = is_ok && H5Sselect_hyperslab(from.id(), H5S_SELECT_SET, &begin, nullptr, &numel, nullptr) >= 0 &&
+            H5Sselect_hyperslab(space.id(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr) >= 0 &&
+            H5Pset_virtual(creation.id(), space.id(), source.path.c_str(), source.dataset.c_str(), from.id()) >= 0;
+  }
+  require(is_ok && H5Sselect_all(space.id()) >= 0, "\"" + info.name + "\"");
+  add_groups_above(info.name);
+  const Handle dataset(H5Dcreate2(file_.id(), info.name.c_str(), hdf5::file_type(info.dtype).id(), space.id(),
+                                  link_creation_.id(), creation.id(), H5P_DEFAULT),
+                       H5Dclose);
+  require(static_cast<bool>(dataset), "\"" + info.name + "\"");
 }
 
 void Layout::close() {
@@ -137,7 +180,7 @@ void Layout::add_number(hid_t object, const char* name, int64_t value) const {
   add_attribute(object, name, Handle(H5Tcopy(H5T_STD_I64LE), H5Tclose), &value);
 }
 
-void Layout::add_text(hid_t object, const char* name, const std::string& value) const {
+void Layout::add_text_attribute(hid_t object, const char* name, const std::string& value) const {
   // c_str(): an empty text still has its NUL
   add_attribute(object, name, hdf5::text_type(std::max<size_t>(value.size(), 1)), value.c_str());
 }

@@ -90,8 +90,8 @@ void save(const std::string& path, const RunInfo& info, std::span<const NamedTen
   file.reserve(file_bytes(info, tensors));  // before HDF5 writes: it recovers badly from a full disk
 
   Layout layout(file);
-  layout.describe_run(info, hash_contents(info, hashed));
-  const int64_t config_offset = layout.add_config_text(info.config_text);
+  layout.describe_run(info, format::kFormatName, hash_contents(info, hashed));
+  const int64_t config_offset = layout.add_text(format::kConfigText, info.config_text);
   std::vector<int64_t> offsets;
   for (const HashedTensor& tensor : hashed) offsets.push_back(layout.add_tensor(tensor));
   layout.close();

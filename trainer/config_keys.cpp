@@ -187,6 +187,10 @@ void visit_keys(KeyVisitor& keys, checkpoint::CheckpointConfig& checkpoint) {
   keys.real({"every_minutes", "the time after which a save is due in any case; 0: never"}, checkpoint.every_minutes,
             {.min = 0, .max = 1e6});
   keys.integer({"keep_last", "how many checkpoints are kept; 0: all"}, checkpoint.keep_last, {.min = 0});
+  keys.integer({"keep_every", "the number of steps between checkpoints that are kept for good; 0: none"},
+               checkpoint.keep_every, {.min = 0});
+  keys.integer({"max_failed_saves", "how many saves may fail one after another before the run ends"},
+               checkpoint.max_failed_saves, {.min = 0});
   keys.text({"resume", "where to start: \"auto\" (newest in dir), \"none\" (anew), or a checkpoint's path"},
             checkpoint.resume);
 }

@@ -1,61 +1,92 @@
 #include "trainer/saved_state.h"
 
-#include <array>
-
-#include "checkpoint/single_file.h"
-#include "trainer/scalars.h"
+#include "checkpoint/directory.h"
+#include "checkpoint/sharded_save.h"
 
 namespace trainer {
 
-SavedState::SavedState(const Config& config, Learner& learner)
-    : config_(config), learner_(learner), world_(learner.context().world()) {}
+using checkpoint::LocalFragment;
+using parallel::Range;
 
-LogicalState SavedState::logical_state() const {
-  return {learner_.state(), learner_.parameters(), world_, learner_.ops().device()};
+namespace {
+
+/// The part of the global tensor that the stored box holds, without padding.
+checkpoint::Box box_of(const parallel::ParameterSpec& spec) {
+  checkpoint::Box box = checkpoint::whole_box(spec.shape);
+  if (!spec.slice) return box;
+  const parallel::Slice& slice = *spec.slice;
+  const int64_t held = slice.end - slice.begin;
+  if (slice.dim == 0) {
+    box.first_row = slice.begin;
+    box.num_rows = held;
+  } else {
+    CHECK(slice.stored == held, "columns of {} are not padded", spec.name);
+    box.first_column = slice.begin;
+    box.num_columns = held;
+  }
+  return box;
+}
+
+/// Elements `range` of a state fragment's stored box; padding rows at its end are left out.
+LocalFragment local_fragment(const StateFragment& state, const Range& range) {
+  const parallel::ParameterSpec& spec = state.parameter->spec();
+  const checkpoint::Box box = box_of(spec);
+  const int64_t end = std::min(range.end, box.numel());
+  const Range held = {std::min(range.begin, end), end};
+  const int64_t begin = held.size() > 0 ? held.begin - state.range.begin : 0;
+  return {.info = {state.kind + "/" + spec.name, state.values.dtype(), spec.shape},
+          .fragment = {.tensor = 0, .box = box, .range = held},
+          .values = state.values.rows(begin, begin + held.size())};
+}
+
+}  // namespace
+
+SavedState::SavedState(const Config& config, Learner& learner)
+    : config_(config), learner_(learner), wire_(learner.context().world(), learner.ops().device()) {}
+
+std::vector<LocalFragment> SavedState::owned() const {
+  std::vector<LocalFragment> fragments;
+  for (const StateFragment& state : learner_.state()) {
+    LocalFragment local = local_fragment(state, learner_.parameters().owned_range(*state.parameter));
+    if (local.fragment.numel() > 0) fragments.push_back(std::move(local));
+  }
+  return fragments;
+}
+
+std::vector<LocalFragment> SavedState::kept() const {
+  std::vector<LocalFragment> fragments;
+  for (const StateFragment& state : learner_.state()) fragments.push_back(local_fragment(state, state.range));
+  return fragments;
 }
 
 std::optional<checkpoint::Resumed> SavedState::load() {
-  LogicalState logical = logical_state();
+  const std::string& from = config_.checkpoint.resume;
+  const std::vector<LocalFragment> wanted = kept();
   std::optional<checkpoint::Resumed> resumed;
-  if (world_.rank() == 0) resumed = read(logical);
-  share_progress(resumed);
-  if (!resumed) return resumed;
-  logical.scatter();
-  learner_.loaded();
+  if (from == "auto" || from == "none") {
+    resumed = resume_newest(wire_, config_.checkpoint.dir, wanted);
+  } else {
+    resumed = resume_from(wire_, from, wanted);
+  }
+  if (resumed) learner_.loaded();
   return resumed;
 }
 
-std::optional<checkpoint::Resumed> SavedState::read(LogicalState& logical) const {
-  const std::string& from = config_.checkpoint.resume;
-  const std::vector<checkpoint::NamedTensor> tensors = logical.tensors();
-  if (from == "auto" || from == "none") return checkpoint::resume_newest(config_.checkpoint.dir, tensors);
-  return checkpoint::Resumed{.info = checkpoint::load(from, tensors), .path = from, .warnings = {}};
-}
-
-void SavedState::share_progress(std::optional<checkpoint::Resumed>& resumed) {
-  // Sums to which rank 0 alone contributes.
-  std::array<int64_t, 5> numbers{};
-  if (resumed) {
-    const checkpoint::Progress& progress = resumed->info.progress;
-    numbers = {1, progress.step, progress.samples, progress.tokens, static_cast<int64_t>(progress.seed)};
-  }
-  all_reduce_integers(world_, learner_.ops().device(), numbers);
-  if (numbers[0] == 0 || world_.rank() == 0) return;
-  resumed.emplace();
-  resumed->info.progress = {numbers[1], numbers[2], numbers[3], static_cast<uint64_t>(numbers[4])};
-}
-
 std::string SavedState::save(const checkpoint::RunInfo& info) {
-  LogicalState logical = logical_state();
-  logical.gather();
-  if (world_.rank() != 0) return {};
-  return checkpoint::save_in(config_.checkpoint.dir, info, logical.tensors(), config_.checkpoint.keep_last);
+  const checkpoint::CheckpointConfig& config = config_.checkpoint;
+  if (wire_.is_root()) checkpoint::create_checkpoint_folder(config.dir);
+  const std::string path = checkpoint::save_sharded(wire_, config.dir, info, owned());
+  if (wire_.is_root()) {
+    checkpoint::point_to_latest(config.dir, info.progress.step);
+    checkpoint::keep_newest(config.dir, info.progress.step,
+                            {.keep_last = config.keep_last, .keep_every = config.keep_every});
+  }
+  return path;
 }
 
-void SavedState::require_free_space(const checkpoint::RunInfo& info) const {
-  LogicalState logical = logical_state();
-  if (world_.rank() != 0) return;
-  checkpoint::require_free_space(config_.checkpoint.dir, checkpoint::file_bytes(info, logical.tensors()));
+void SavedState::require_free_space() const {
+  const int64_t bytes = wire_.sum(checkpoint::shard_bytes(owned()));
+  if (wire_.is_root()) checkpoint::require_free_space(config_.checkpoint.dir, bytes);
 }
 
 }  // namespace trainer

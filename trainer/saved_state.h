@@ -1,35 +1,35 @@
 #pragma once
-/// The learner's state to and from checkpoints, whatever layout it has: rank 0 reads and writes whole tensors, the
-/// others send and get their parts. Every call is made by all ranks together.
+/// A learner's state in checkpoints: what this rank owns is saved, what it keeps is loaded, from whatever layout.
 
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "checkpoint/directory.h"
-#include "trainer/logical_state.h"
+#include "checkpoint/resume.h"
+#include "trainer/learner.h"
 
 namespace trainer {
 
+/// All ranks together for every call.
 class SavedState {
  public:
   SavedState(const Config& config, Learner& learner);
 
   /// Fills the learner from the checkpoint that checkpoint.resume names, else from the newest of the run. Nothing where
-  /// there is none; CheckpointError where what there is cannot be used. Other ranks than 0 learn the progress only.
+  /// there is none; CheckpointError where what there is cannot be used.
   std::optional<checkpoint::Resumed> load();
 
-  /// Into the run's checkpoint folder. The path, on rank 0.
+  /// Into the run's checkpoint folder; older ones are deleted as the config says. Its path. StorageError on every rank.
   std::string save(const checkpoint::RunInfo& info);
-  void require_free_space(const checkpoint::RunInfo& info) const;  ///< all ranks together; StorageError, from rank 0
+  void require_free_space() const;  ///< StorageError
 
  private:
-  LogicalState logical_state() const;  // rank 0 holds whole tensors as long as it lives
-  std::optional<checkpoint::Resumed> read(LogicalState& logical) const;
-  void share_progress(std::optional<checkpoint::Resumed>& resumed);
+  std::vector<checkpoint::LocalFragment> owned() const;  // none empty
+  std::vector<checkpoint::LocalFragment> kept() const;
 
   const Config& config_;
   Learner& learner_;
-  parallel::Communicator& world_;
+  checkpoint::Wire wire_;
 };
 
 }  // namespace trainer

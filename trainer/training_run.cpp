@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "checkpoint/directory.h"
 #include "model/flops.h"
 #include "trainer/build_id.h"
 #include "trainer/config_changes.h"
@@ -102,9 +103,9 @@ void TrainingRun::start() {
   if (context_.is_root()) {
     plan = make_plan(config_, context_.mesh().world_size());
     create_run_folder(config_);
-    checkpoint::remove_temporary_files(config_.checkpoint.dir);
+    checkpoint::remove_leftovers(config_.checkpoint.dir);
   }
-  saved_state_.require_free_space(run_info());
+  saved_state_.require_free_space();
   if (context_.is_root()) {
     write_run_files(config_, *plan);
     metrics_.emplace(folder.metrics_file(), progress_.step);
