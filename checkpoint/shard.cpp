@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "checkpoint/content_hash.h"
 #include "checkpoint/layout.h"
@@ -17,6 +18,7 @@ namespace {
 
 constexpr int64_t kMetadataBytes = 1 << 20;
 constexpr int64_t kMetadataBytesPerFragment = 8 << 10;
+constexpr int kNumBuffers = 3;  // one is read into, one written, one between
 
 }  // namespace
 
@@ -34,39 +36,169 @@ int64_t shard_bytes(std::span<const LocalFragment> fragments) {
   return bytes;
 }
 
-ShardWriter::ShardWriter(const std::string& path, std::span<const LocalFragment> fragments)
-    : fragments_(fragments), path_(path), file_(path), block_hashes_(fragments.size()) {
-  file_.reserve(shard_bytes(fragments));
-  Layout layout(file_);
-  for (const LocalFragment& local : fragments) {
+ShardWriter::ShardWriter(std::string path, std::vector<LocalFragment> fragments, int64_t staging_bytes)
+    : path_(std::move(path)), fragments_(std::move(fragments)), staging_bytes_(staging_bytes) {
+  // The optimizer changes the first ones first: these are written last, and copied where they must be.
+  for (size_t i = fragments_.size(); i-- > 0;) {
+    const Tensor& values = fragments_[i].values;
+    const int64_t most = kBlockBytes / tensor::size_of(values.dtype());
+    for (int64_t begin = 0; begin < values.numel(); begin += most) {
+      blocks_.push_back({.fragment = i, .begin = begin, .count = std::min(most, values.numel() - begin), .copy = {}});
+    }
+  }
+  written_.block_hashes.resize(fragments_.size());
+  thread_ = std::thread([this] { run(); });
+}
+
+ShardWriter::~ShardWriter() {
+  if (thread_.joinable()) thread_.join();
+}
+
+bool ShardWriter::is_done() const {
+  const std::lock_guard lock(mutex_);
+  return is_done_;
+}
+
+const WrittenShard& ShardWriter::wait() {
+  if (thread_.joinable()) thread_.join();
+  return written_;
+}
+
+void ShardWriter::before_update() {
+  std::unique_lock lock(mutex_);
+  size_t first_copied = blocks_.size();
+  while (first_copied > num_claimed_) {  // from the end, towards where the reader is
+    Block& block = blocks_[first_copied - 1];
+    if (block.copy.empty()) {
+      if (bytes_of(block) > staging_bytes_) break;  // the rest is waited for
+      staging_bytes_ -= bytes_of(block);
+      block.copy.resize(static_cast<size_t>(bytes_of(block)));
+      const Tensor& values = fragments_[block.fragment].values;
+      values.device().copy_to_host(values.rows(block.begin, block.begin + block.count), block.copy.data());
+    }
+    --first_copied;
+  }
+  changed_.wait(lock, [&] { return all_is_read_ || num_read_ >= first_copied; });
+}
+
+// ---- the reading thread: from memory into buffers ---------------------------------------------------------------------
+
+void ShardWriter::run() {
+  try {
+    TemporaryFile file(path_);
+    lay_out(file);
+    std::thread writer([&] { write_blocks(file); });
+    read_blocks();
+    writer.join();
+    if (written_.error.empty()) {
+      file.publish();
+      struct stat status {};
+      if (::stat(path_.c_str(), &status) == 0) written_.file_bytes = status.st_size;
+    }
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  const std::lock_guard lock(mutex_);
+  all_is_read_ = is_done_ = true;
+  changed_.notify_all();
+}
+
+void ShardWriter::lay_out(const TemporaryFile& file) {
+  file.reserve(shard_bytes(fragments_));
+  Layout layout(file);
+  for (const LocalFragment& local : fragments_) {
     CHECK(local.values.is_contiguous() && local.values.numel() == local.fragment.numel(), "{} has its {} values",
           local.info.name, local.fragment.numel());
-    offsets_.push_back(layout.add_values(dataset_name(local.info, local.fragment), local.info.dtype, local.fragment.numel()));
+    written_.offsets.push_back(
+        layout.add_values(dataset_name(local.info, local.fragment), local.info.dtype, local.fragment.numel()));
   }
   layout.close();
-}
-
-void ShardWriter::write(size_t fragment) {
-  const Tensor& values = fragments_[fragment].values;
-  const bool is_in_place = values.device().kind() == tensor::DeviceKind::cpu;
-  const int64_t block_elements = kBlockBytes / tensor::size_of(values.dtype());
-  std::vector<std::byte> staging(is_in_place ? 0 : static_cast<size_t>(std::min(kBlockBytes, values.bytes())));
-  for (int64_t begin = 0; begin < values.numel(); begin += block_elements) {
-    const Tensor block = values.rows(begin, std::min(values.numel(), begin + block_elements));
-    const void* host = block.raw();
-    if (!is_in_place) {
-      values.device().copy_to_host(block, staging.data());
-      host = staging.data();
-    }
-    block_hashes_[fragment].push_back(hash_bytes(host, block.bytes()));
-    file_.write_at(offsets_[fragment] + begin * tensor::size_of(values.dtype()), host, block.bytes());
+  const std::lock_guard lock(mutex_);
+  for (int i = 0; i < kNumBuffers; ++i) {
+    buffers_.push_back(std::make_unique<AlignedBuffer>(kBlockBytes));
+    free_.push_back(buffers_.back().get());
   }
 }
 
-int64_t ShardWriter::publish() {
-  file_.publish();
-  struct stat status {};
-  return ::stat(path_.c_str(), &status) == 0 ? status.st_size : 0;
+void ShardWriter::read_blocks() {
+  for (Block& block : blocks_) {
+    AlignedBuffer* const buffer = claim_buffer();
+    if (buffer == nullptr) break;  // writing failed
+    read(block, *buffer);
+  }
+  const std::lock_guard lock(mutex_);
+  all_is_read_ = true;
+  changed_.notify_all();
+}
+
+/// A buffer for the next block, which nobody copies from now on.
+AlignedBuffer* ShardWriter::claim_buffer() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !free_.empty() || !written_.error.empty(); });
+  if (!written_.error.empty()) return nullptr;
+  AlignedBuffer* const buffer = free_.back();
+  free_.pop_back();
+  ++num_claimed_;
+  return buffer;
+}
+
+void ShardWriter::read(Block& block, AlignedBuffer& buffer) {
+  const int64_t bytes = bytes_of(block);
+  if (block.copy.empty()) {
+    const Tensor& values = fragments_[block.fragment].values;
+    values.device().copy_to_host(values.rows(block.begin, block.begin + block.count), buffer.data());
+  } else {
+    std::memcpy(buffer.data(), block.copy.data(), static_cast<size_t>(bytes));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!block.copy.empty()) staging_bytes_ += bytes;
+    block.copy = {};
+    ++num_read_;
+    changed_.notify_all();
+  }
+  const uint64_t hash = hash_bytes(buffer.data(), bytes);
+  const std::lock_guard lock(mutex_);
+  written_.block_hashes[block.fragment].push_back(hash);
+  full_.push_back({&buffer, offset_of(block), bytes});
+  changed_.notify_all();
+}
+
+int64_t ShardWriter::bytes_of(const Block& block) const {
+  return block.count * tensor::size_of(fragments_[block.fragment].values.dtype());
+}
+
+int64_t ShardWriter::offset_of(const Block& block) const {
+  return written_.offsets[block.fragment] +
+         block.begin * tensor::size_of(fragments_[block.fragment].values.dtype());
+}
+
+// ---- the writing thread: from buffers to disk ---------------------------------------------------------------------------
+
+void ShardWriter::write_blocks(const TemporaryFile& file) {
+  DirectFile direct(file);
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !full_.empty() || all_is_read_ || !written_.error.empty(); });
+    if (full_.empty()) return;
+    const Full full = full_.front();
+    full_.pop_front();
+    lock.unlock();
+    try {
+      direct.write_at(full.offset, full.buffer->data(), full.bytes);
+    } catch (const tensor::StorageError& error) {
+      return fail(error.what());
+    }
+    lock.lock();
+    free_.push_back(full.buffer);
+    changed_.notify_all();
+  }
+}
+
+void ShardWriter::fail(const std::string& error) {
+  const std::lock_guard lock(mutex_);
+  if (written_.error.empty()) written_.error = error;
+  changed_.notify_all();
 }
 
 }  // namespace checkpoint

@@ -1,12 +1,17 @@
 #pragma once
-/// One rank's file of fragments. HDF5 lays it out; the bytes go in by our own writes, block by block, each hashed on its
-/// way.
+/// One rank's file of fragments, written in the background from memory that training goes on using. HDF5 lays the file
+/// out; the bytes go in by our own writes, block by block, each hashed on its way.
 
+#include <condition_variable>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "checkpoint/direct_file.h"
 #include "checkpoint/file.h"
 #include "checkpoint/index.h"
 #include "tensor/tensor.h"
@@ -20,31 +25,75 @@ struct LocalFragment {
   tensor::Tensor values;
 };
 
-class ShardWriter {
- public:
-  /// Lays the file out, with room for all. StorageError names it and what the system said.
-  ShardWriter(const std::string& path, std::span<const LocalFragment> fragments);
-  ShardWriter(const ShardWriter&) = delete;
-
-  void write(size_t fragment);  ///< once for each
-  int64_t publish();            ///< to disk, under its name. -> bytes
-
-  const std::vector<int64_t>& offsets() const { return offsets_; }                     ///< by fragment
-  const std::vector<std::vector<uint64_t>>& hashes() const { return block_hashes_; }  ///< by fragment
-
- private:
-  std::span<const LocalFragment> fragments_;
-  std::string path_;
-  TemporaryFile file_;
-  std::vector<int64_t> offsets_;
-  std::vector<std::vector<uint64_t>> block_hashes_;
-};
-
 /// The name of a fragment's dataset in its shard: "weights/layers.0.mlp.up.weight@4096", where in its box it begins; of
 /// columns, "... columns 0:64".
 std::string dataset_name(const TensorInfo& info, const Fragment& fragment);
 
 /// Bytes that a shard of these takes, at the most.
 int64_t shard_bytes(std::span<const LocalFragment> fragments);
+
+/// What a shard became.
+struct WrittenShard {
+  std::string error;  ///< StorageError's text; empty: all is on disk
+  int64_t file_bytes = 0;
+  std::vector<int64_t> offsets;                      ///< by fragment
+  std::vector<std::vector<uint64_t>> block_hashes;  ///< by fragment
+};
+
+class ShardWriter {
+ public:
+  /// Starts to write. What the fragments borrow may change after before_update() only.
+  ShardWriter(std::string path, std::vector<LocalFragment> fragments, int64_t staging_bytes);
+  ShardWriter(const ShardWriter&) = delete;
+  ~ShardWriter();  ///< waits
+
+  /// Values are about to change: what is not written yet is copied, as far as staging_bytes go, or waited for.
+  void before_update();
+  bool is_done() const;
+  const WrittenShard& wait();  ///< until it is done
+
+  const std::vector<LocalFragment>& fragments() const { return fragments_; }
+
+ private:
+  /// A stretch of a fragment that is read, hashed and written at once.
+  struct Block {
+    size_t fragment;
+    int64_t begin;  // element
+    int64_t count;
+    std::vector<std::byte> copy;  // empty: the values are still where they were
+  };
+  struct Full {
+    AlignedBuffer* buffer;
+    int64_t offset;
+    int64_t bytes;
+  };
+
+  void run();  // the reading thread
+  void lay_out(const TemporaryFile& file);
+  void read_blocks();
+  AlignedBuffer* claim_buffer();
+  void read(Block& block, AlignedBuffer& buffer);
+  int64_t bytes_of(const Block& block) const;
+  void write_blocks(const TemporaryFile& file);  // the writing thread
+  void fail(const std::string& error);
+  int64_t offset_of(const Block& block) const;
+
+  std::string path_;
+  std::vector<LocalFragment> fragments_;
+  int64_t staging_bytes_;
+  std::vector<Block> blocks_;
+  WrittenShard written_;
+
+  mutable std::mutex mutex_;  // of all below, and of blocks' copies
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<AlignedBuffer>> buffers_;
+  std::vector<AlignedBuffer*> free_;
+  std::deque<Full> full_;
+  size_t num_claimed_ = 0;  // blocks that the reader is at, or has read
+  size_t num_read_ = 0;
+  bool all_is_read_ = false;
+  bool is_done_ = false;
+  std::thread thread_;
+};
 
 }  // namespace checkpoint

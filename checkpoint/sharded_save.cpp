@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kRanksPerFolder = 256;
 
-std::string shard_path(int rank) {
+std::string shard_file(int rank) {
   return fmt::format("shards/{:03d}/rank_{:05d}.h5", rank / kRanksPerFolder, rank);
 }
 
@@ -33,25 +33,21 @@ struct Report {
   Numbers numbers;  ///< file bytes, then the fragments
 };
 
-Report write_shard(const std::string& path, std::span<const LocalFragment> owned) {
-  Report report;
-  try {
-    ShardWriter writer(path, owned);
-    for (size_t i = 0; i < owned.size(); ++i) writer.write(i);
-    report.numbers.push_back(writer.publish());
-    for (size_t i = 0; i < owned.size(); ++i) {
-      const TensorInfo& info = owned[i].info;
-      const Fragment& f = owned[i].fragment;
-      Json sizes = Json::array();
-      for (int dim = 0; dim < info.shape.num_dims(); ++dim) sizes.push_back(info.shape[dim]);
-      report.tensors.push_back({info.name, static_cast<int>(info.dtype), sizes});
-      report.numbers.insert(report.numbers.end(),
-                            {f.box.first_row, f.box.num_rows, f.box.first_column, f.box.num_columns, f.range.begin,
-                             f.range.end, writer.offsets()[i], std::ssize(writer.hashes()[i])});
-      for (const uint64_t hash : writer.hashes()[i]) report.numbers.push_back(static_cast<int64_t>(hash));
-    }
-  } catch (const tensor::StorageError& error) {
-    report.error = error.what();
+Report report_of(ShardWriter& shard) {
+  const WrittenShard& written = shard.wait();
+  Report report{.error = written.error, .tensors = Json::array(), .numbers = {written.file_bytes}};
+  if (!report.error.empty()) return report;
+  for (size_t i = 0; i < shard.fragments().size(); ++i) {
+    const TensorInfo& info = shard.fragments()[i].info;
+    const Fragment& f = shard.fragments()[i].fragment;
+    const std::vector<uint64_t>& hashes = written.block_hashes[i];
+    Json sizes = Json::array();
+    for (int dim = 0; dim < info.shape.num_dims(); ++dim) sizes.push_back(info.shape[dim]);
+    report.tensors.push_back({info.name, static_cast<int>(info.dtype), sizes});
+    report.numbers.insert(report.numbers.end(),
+                          {f.box.first_row, f.box.num_rows, f.box.first_column, f.box.num_columns, f.range.begin,
+                           f.range.end, written.offsets[i], std::ssize(hashes)});
+    for (const uint64_t hash : hashes) report.numbers.push_back(static_cast<int64_t>(hash));
   }
   return report;
 }
@@ -72,7 +68,7 @@ class IndexBuilder {
   void add(int rank, const Json& tensors, const Numbers& numbers) {
     if (tensors.empty()) return;
     const int64_t file = std::ssize(index_.files);
-    index_.files.push_back({shard_path(rank), numbers[0]});
+    index_.files.push_back({shard_file(rank), numbers[0]});
     auto next = numbers.begin() + 1;
     for (const Json& row : tensors) {
       const TensorInfo info = tensor_of(row);
@@ -109,25 +105,25 @@ class IndexBuilder {
   std::map<std::string, OfTensor> by_name_;
 };
 
-std::string make_folders(const std::string& path, int num_ranks) {
+void make_folders(const std::string& path, int num_ranks) {
   for (int rank = 0; rank < num_ranks; rank += kRanksPerFolder) {
-    const std::string folder = folder_of(path + "/" + shard_path(rank));
+    const std::string folder = folder_of(path + "/" + shard_file(rank));
     std::error_code error;
     fs::create_directories(folder, error);
-    if (error) {
-      return fmt::format("{}: the folder of a new checkpoint cannot be made: {}.\n  Fix: free space there, or set "
-                         "checkpoint.dir to a place that you may write.",
-                         folder, error.message());
-    }
+    if (!error) continue;
+    throw tensor::StorageError(
+        fmt::format("{}: the folder of a new checkpoint cannot be made: {}.\n  Fix: free space there, or set "
+                    "checkpoint.dir to a place that you may write.",
+                    folder, error.message()));
   }
-  return {};
 }
 
 /// Rank 0, after every rank's shard is on disk.
 void publish(const std::string& temporary, const std::string& path, const Index& index) {
+  for (const ShardFile& file : index.files) sync_folder(folder_of(temporary + "/" + file.path));
   write_index(temporary + "/" + kIndexFile, index);
   write_manifest(temporary, index);
-  for (const std::string& folder : {std::string("/shards"), std::string()}) sync_folder(temporary + folder);
+  for (const std::string folder : {"/shards", ""}) sync_folder(temporary + folder);
   std::error_code error;
   fs::remove_all(path, error);  // of the same step: a run that went back saves it again
   fs::rename(temporary, path, error);
@@ -155,72 +151,105 @@ std::string errors_of(const std::vector<std::string>& of_ranks) {
   return more > 0 ? text + fmt::format("\n  {} more ranks could not write either.", more) : text;
 }
 
-class Save {
- public:
-  Save(const Wire& wire, const std::string& dir, const RunInfo& info)
-      : wire_(wire), info_(info), path_(dir + "/" + folder_name(info.progress.step)) {}
-
-  std::string run(std::span<const LocalFragment> owned) {
-    begin();
-    Report report;
-    if (!owned.empty()) report = write_shard(temporary_ + "/" + shard_path(wire_.rank()), owned);
-    const std::vector<std::string> errors = wire_.gather(report.error);
-    const std::vector<std::string> tensors = wire_.gather(report.tensors.dump());
-    const std::vector<Numbers> numbers = wire_.gather(report.numbers);
-    std::string failure;
-    if (wire_.is_root()) {
-      failure = errors_of(errors);
-      if (failure.empty()) failure = commit(tensors, numbers);
-      if (!failure.empty()) remove_temporary();
-    }
-    fail_if(wire_.from_root(failure));
-    return path_;
-  }
-
- private:
-  void begin() {
-    std::string failure;
-    if (wire_.is_root()) {
-      temporary_ = fmt::format("{}{}{:08x}", path_, kTemporarySuffix, std::random_device()());
-      failure = make_folders(temporary_, wire_.size());
-      if (!failure.empty()) remove_temporary();
-    }
-    fail_if(wire_.from_root(failure));
-    temporary_ = wire_.from_root(temporary_);
-  }
-
-  std::string commit(const std::vector<std::string>& tensors, const std::vector<Numbers>& numbers) {
-    try {
-      IndexBuilder builder(info_);
-      for (size_t rank = 0; rank < tensors.size(); ++rank) {
-        builder.add(static_cast<int>(rank), Json::parse(tensors[rank]), numbers[rank]);
-        if (!numbers[rank].empty()) sync_folder(folder_of(temporary_ + "/" + shard_path(static_cast<int>(rank))));
-      }
-      publish(temporary_, path_, builder.build());
-      return {};
-    } catch (const tensor::StorageError& error) {
-      return error.what();
-    }
-  }
-
-  void remove_temporary() {
-    std::error_code error;
-    fs::remove_all(temporary_, error);
-  }
-  static void fail_if(const std::string& failure) {
-    if (!failure.empty()) throw tensor::StorageError(failure);
-  }
-
-  const Wire& wire_;
-  const RunInfo& info_;
-  std::string path_, temporary_;
-};
-
 }  // namespace
 
-std::string save_sharded(const Wire& wire, const std::string& dir, const RunInfo& info,
-                         std::span<const LocalFragment> owned) {
-  return Save(wire, dir, info).run(owned);
+ShardedSave::ShardedSave(const Wire& wire, SaveOptions options) : wire_(wire), options_(std::move(options)) {}
+
+ShardedSave::~ShardedSave() {
+  wait();
+  if (phase_ != Phase::idle) remove_temporary();
+}
+
+void ShardedSave::start(const RunInfo& info, std::vector<LocalFragment> owned) {
+  CHECK(phase_ == Phase::idle, "one save at a time");
+  info_ = info;
+  path_ = options_.dir + "/" + folder_name(info.progress.step);
+  wire_.on_root([&] {
+    create_checkpoint_folder(options_.dir);
+    temporary_ = fmt::format("{}{}{:08x}", path_, kTemporarySuffix, std::random_device()());
+    make_folders(temporary_, wire_.size());
+  });
+  temporary_ = wire_.from_root(temporary_);
+  phase_ = Phase::writing;
+  if (owned.empty()) return;
+  const std::string file = temporary_ + "/" + shard_file(wire_.rank());
+  shard_ = std::make_unique<ShardWriter>(file, std::move(owned), options_.staging_bytes);
+}
+
+void ShardedSave::before_update() {
+  if (shard_) shard_->before_update();
+}
+
+bool ShardedSave::is_busy() const {
+  return phase_ == Phase::writing ? shard_ && !shard_->is_done() : phase_ == Phase::publishing && is_publishing_;
+}
+
+bool ShardedSave::advance() {
+  if (phase_ == Phase::writing) {
+    begin_publishing();
+  } else if (phase_ == Phase::publishing) {
+    wait();
+    phase_ = Phase::idle;
+    wire_.on_root([&] {
+      if (publish_error_.empty()) return;
+      remove_temporary();
+      throw tensor::StorageError(publish_error_);
+    });
+    return true;
+  }
+  return false;
+}
+
+void ShardedSave::finish() {
+  while (phase_ != Phase::idle) {
+    wait();
+    advance();
+  }
+}
+
+void ShardedSave::wait() {
+  if (shard_) shard_->wait();
+  if (publisher_.joinable()) publisher_.join();
+}
+
+void ShardedSave::begin_publishing() {
+  Report report;
+  if (shard_) report = report_of(*shard_);
+  shard_.reset();
+  const std::vector<std::string> errors = wire_.gather(report.error);
+  const std::vector<std::string> tensors = wire_.gather(report.tensors.dump());
+  const std::vector<Numbers> numbers = wire_.gather(report.numbers);
+  phase_ = Phase::idle;
+  wire_.on_root([&] {
+    const std::string failure = errors_of(errors);
+    if (failure.empty()) return;
+    remove_temporary();
+    throw tensor::StorageError(failure);
+  });
+  phase_ = Phase::publishing;
+  if (!wire_.is_root()) return;
+  IndexBuilder builder(info_);
+  for (size_t rank = 0; rank < tensors.size(); ++rank) {
+    builder.add(static_cast<int>(rank), Json::parse(tensors[rank]), numbers[rank]);
+  }
+  is_publishing_ = true;
+  publish_error_.clear();
+  publisher_ = std::thread([this, index = builder.build()] {
+    try {
+      publish(temporary_, path_, index);
+      point_to_latest(options_.dir, info_.progress.step);
+      keep_newest(options_.dir, info_.progress.step, options_.retention);
+    } catch (const std::exception& error) {
+      publish_error_ = error.what();
+    }
+    is_publishing_ = false;
+  });
+}
+
+void ShardedSave::remove_temporary() {
+  if (!wire_.is_root() || temporary_.empty()) return;
+  std::error_code error;
+  fs::remove_all(temporary_, error);
 }
 
 }  // namespace checkpoint

@@ -1,22 +1,72 @@
 #pragma once
-/// A checkpoint of many ranks: each writes the fragments that it owns into a shard of its own.
+/// A checkpoint of many ranks: each writes the fragments that it owns into a shard of its own, in the background.
 ///
 ///   DIR/step_00000012/           published by one rename after all of it is on disk
 ///     MANIFEST.json              written last
 ///     index.h5
 ///     shards/000/rank_00000.h5   one folder for 256 ranks
 
-#include <span>
+#include <atomic>
+#include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "checkpoint/directory.h"
 #include "checkpoint/shard.h"
 #include "checkpoint/wire.h"
 
 namespace checkpoint {
 
-/// All ranks together, after rank 0 created `dir`. `owned`: what no other rank has, none empty. Returns the folder.
-/// StorageError on every rank where any could not write; names the rank and the file. Nothing is left behind then.
-std::string save_sharded(const Wire& wire, const std::string& dir, const RunInfo& info,
-                         std::span<const LocalFragment> owned);
+struct SaveOptions {
+  std::string dir;
+  Retention retention;
+  int64_t staging_bytes = 0;  ///< most memory for copies of what changes before it is written
+};
+
+/// One save at a time:
+///
+///   start()            values are marked; background threads write them
+///   before_update()    at most once a step, before values change
+///   advance()          between steps, once no rank is_busy(): shards are whole -> rank 0 publishes -> done
+class ShardedSave {
+ public:
+  ShardedSave(const Wire& wire, SaveOptions options);
+  ShardedSave(const ShardedSave&) = delete;
+  ~ShardedSave();  ///< waits; what is not published is removed
+
+  // Collective: all ranks together. StorageError on every rank where any could not write; it names rank and file, and
+  // nothing is left behind.
+
+  /// `owned`: what no other rank has, none empty. Nothing else is under way.
+  void start(const RunInfo& info, std::vector<LocalFragment> owned);
+  /// Only where no rank is busy. True when the checkpoint is published.
+  bool advance();
+  void finish();  ///< waits for all that is under way
+
+  // Local.
+
+  void before_update();
+  bool is_under_way() const { return phase_ != Phase::idle; }
+  bool is_busy() const;                             ///< this rank has work under way
+  const std::string& path() const { return path_; }  ///< of the last checkpoint
+
+ private:
+  enum class Phase { idle, writing, publishing };
+
+  void begin_publishing();
+  void wait();
+  void remove_temporary();
+
+  const Wire& wire_;
+  SaveOptions options_;
+  RunInfo info_;
+  Phase phase_ = Phase::idle;
+  std::string path_, temporary_;
+  std::unique_ptr<ShardWriter> shard_;  // none: this rank owns nothing
+  std::thread publisher_;               // rank 0
+  std::atomic<bool> is_publishing_ = false;
+  std::string publish_error_;
+};
 
 }  // namespace checkpoint

@@ -90,6 +90,19 @@ std::vector<Numbers> Wire::all_gather(const Numbers& own) const {
   return all;
 }
 
+void Wire::on_root(const std::function<void()>& action) const {
+  std::string failure;
+  if (is_root()) {
+    try {
+      action();
+    } catch (const tensor::StorageError& error) {
+      failure = error.what();
+    }
+  }
+  failure = from_root(failure);
+  if (!failure.empty()) throw tensor::StorageError(failure);
+}
+
 bool Wire::any(bool own) const { return sum(own ? 1 : 0) > 0; }
 
 int64_t Wire::sum(int64_t own) const {

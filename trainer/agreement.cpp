@@ -5,12 +5,12 @@
 namespace trainer {
 
 Agreement agree(const Agreement& own, parallel::Communicator& world, tensor::Device& device) {
-  // One maximum says both: of several signals the highest, and a signal saves in any case.
+  // Of several signals the highest; a signal saves in any case.
   const bool is_due = own.save_is_due && world.rank() == 0;
-  const double highest =
-      all_reduce_scalar(world, device, 2.0 * own.signal + (is_due ? 1 : 0), parallel::Reduction::max);
-  const int signal = static_cast<int>(highest) / 2;
-  return {.save_is_due = signal > 0 || highest > 0, .signal = signal};
+  int64_t numbers[] = {own.signal, is_due ? 1 : 0, own.is_saving ? 1 : 0};
+  all_reduce_integers(world, device, numbers, parallel::Reduction::max);
+  const int signal = static_cast<int>(numbers[0]);
+  return {.save_is_due = signal > 0 || numbers[1] > 0, .signal = signal, .is_saving = numbers[2] > 0};
 }
 
 }  // namespace trainer

@@ -189,6 +189,9 @@ void visit_keys(KeyVisitor& keys, checkpoint::CheckpointConfig& checkpoint) {
   keys.integer({"keep_last", "how many checkpoints are kept; 0: all"}, checkpoint.keep_last, {.min = 0});
   keys.integer({"keep_every", "the number of steps between checkpoints that are kept for good; 0: none"},
                checkpoint.keep_every, {.min = 0});
+  keys.boolean({"async", "whether checkpoints are written while training goes on"}, checkpoint.async);
+  keys.real({"staging_mb", "the most memory of a rank, in 2^20 bytes, for copies of what is not written yet (async)"},
+            checkpoint.staging_mb, {.min = 0, .max = 1e9});
   keys.integer({"max_failed_saves", "how many saves may fail one after another before the run ends"},
                checkpoint.max_failed_saves, {.min = 0});
   keys.text({"resume", "where to start: \"auto\" (newest in dir), \"none\" (anew), or a checkpoint's path"},

@@ -85,12 +85,14 @@ void Learner::check_parameter_count() {
   CHECK(built == expected, "the ranks hold {} weights, the model has {}", built, expected);
 }
 
-StepResult Learner::train(const StepInputs& inputs, const data::Batch& batch) {
+StepResult Learner::train(const StepInputs& inputs, const data::Batch& batch,
+                          const std::function<void()>& before_update) {
   const StepResult result = compute_gradients(inputs, batch);
   check_finite(inputs.step, result.loss.loss, result.grad_norm);
 
   const double limit = config_.train.max_grad_norm;
   const double grad_scale = limit > 0 && result.grad_norm > limit ? limit / result.grad_norm : 1;
+  if (before_update) before_update();
   optimizer_.update(ops(), {.step = inputs.step, .lr = inputs.lr, .grad_scale = grad_scale});
   store_.publish_values();
   return result;

@@ -1,7 +1,6 @@
 #include "trainer/saved_state.h"
 
 #include "checkpoint/directory.h"
-#include "checkpoint/sharded_save.h"
 
 namespace trainer {
 
@@ -39,10 +38,20 @@ LocalFragment local_fragment(const StateFragment& state, const Range& range) {
           .values = state.values.rows(begin, begin + held.size())};
 }
 
+checkpoint::SaveOptions save_options(const checkpoint::CheckpointConfig& config) {
+  constexpr double kMebibyte = 1 << 20;
+  return {.dir = config.dir,
+          .retention = {.keep_last = config.keep_last, .keep_every = config.keep_every},
+          .staging_bytes = static_cast<int64_t>(config.staging_mb * kMebibyte)};
+}
+
 }  // namespace
 
 SavedState::SavedState(const Config& config, Learner& learner)
-    : config_(config), learner_(learner), wire_(learner.context().world(), learner.ops().device()) {}
+    : config_(config),
+      learner_(learner),
+      wire_(learner.context().world(), learner.ops().device()),
+      saving_(wire_, save_options(config.checkpoint)) {}
 
 std::vector<LocalFragment> SavedState::owned() const {
   std::vector<LocalFragment> fragments;
@@ -72,17 +81,7 @@ std::optional<checkpoint::Resumed> SavedState::load() {
   return resumed;
 }
 
-std::string SavedState::save(const checkpoint::RunInfo& info) {
-  const checkpoint::CheckpointConfig& config = config_.checkpoint;
-  if (wire_.is_root()) checkpoint::create_checkpoint_folder(config.dir);
-  const std::string path = checkpoint::save_sharded(wire_, config.dir, info, owned());
-  if (wire_.is_root()) {
-    checkpoint::point_to_latest(config.dir, info.progress.step);
-    checkpoint::keep_newest(config.dir, info.progress.step,
-                            {.keep_last = config.keep_last, .keep_every = config.keep_every});
-  }
-  return path;
-}
+void SavedState::start_save(const checkpoint::RunInfo& info) { saving_.start(info, owned()); }
 
 void SavedState::require_free_space() const {
   const int64_t bytes = wire_.sum(checkpoint::shard_bytes(owned()));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "checkpoint/resume.h"
+#include "checkpoint/sharded_save.h"
 #include "trainer/learner.h"
 
 namespace trainer {
@@ -19,8 +20,9 @@ class SavedState {
   /// there is none; CheckpointError where what there is cannot be used.
   std::optional<checkpoint::Resumed> load();
 
-  /// Into the run's checkpoint folder; older ones are deleted as the config says. Its path. StorageError on every rank.
-  std::string save(const checkpoint::RunInfo& info);
+  /// Into the run's checkpoint folder; older ones are deleted as the config says. See ShardedSave.
+  void start_save(const checkpoint::RunInfo& info);
+  checkpoint::ShardedSave& saving() { return saving_; }
   void require_free_space() const;  ///< StorageError
 
  private:
@@ -30,6 +32,7 @@ class SavedState {
   const Config& config_;
   Learner& learner_;
   checkpoint::Wire wire_;
+  checkpoint::ShardedSave saving_;
 };
 
 }  // namespace trainer

@@ -90,9 +90,11 @@ ExitCode TrainingRun::train_steps() {
     if (evaluation_is_due()) evaluate(metrics);
     if (metrics_) metrics_->write(metrics);
     report_->show(metrics);
+    advance_save();
     if (save_is_due()) save();
     if (agreed_.signal != 0 && !is_finished()) return stop();
   }
+  finish_save();
   finish();
   return ExitCode::finished;
 }
@@ -151,10 +153,13 @@ StepMetrics TrainingRun::train_step() {
   log_->set_step(step);
   const double lr = lr_schedule_.at(step);
   const data::Batch batch = loader_->next();
-  const StepResult result = learner_.train({.step = step, .lr = lr}, batch);
+  checkpoint::ShardedSave& saving = saved_state_.saving();
+  const StepResult result =
+      learner_.train({.step = step, .lr = lr}, batch, [&] { saving.before_update(); });
   progress_.step = step;
   agreed_ =
-      agree({.save_is_due = is_time_to_save(), .signal = stop_request_.signal()}, context_.world(), *backend_.device);
+      agree({.save_is_due = is_time_to_save(), .signal = stop_request_.signal(), .is_saving = saving.is_busy()},
+            context_.world(), *backend_.device);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   std::optional<Bubble> bubble;
   if (trace_) bubble = learner_.measure_bubble();
@@ -229,11 +234,46 @@ bool TrainingRun::is_time_to_save() const {
 
 void TrainingRun::save() {
   if (last_saved_step_ == progress_.step) return;
+  finish_save();  // of the checkpoint before
   if (metrics_) metrics_->sync();
-  const std::string path = saved_state_.save(run_info());
+  guard_save([&] { saved_state_.start_save(run_info()); });
+  if (!config_.checkpoint.async) finish_save();
   last_saved_step_ = progress_.step;
   last_save_time_ = Clock::now();
-  log_->to_file(fmt::format("saved {}", path));
+}
+
+/// What is written in the background goes on to its next stage when all ranks are through with the one before.
+void TrainingRun::advance_save() {
+  checkpoint::ShardedSave& saving = saved_state_.saving();
+  if (!saving.is_under_way() || agreed_.is_saving) return;
+  guard_save([&] {
+    if (!saving.advance()) return;
+    num_failed_saves_ = 0;
+    log_->to_file(fmt::format("saved {}", saving.path()));
+  });
+}
+
+void TrainingRun::finish_save() {
+  checkpoint::ShardedSave& saving = saved_state_.saving();
+  if (!saving.is_under_way()) return;
+  guard_save([&] {
+    saving.finish();
+    num_failed_saves_ = 0;
+    log_->to_file(fmt::format("saved {}", saving.path()));
+  });
+}
+
+/// Training goes on after a save that failed, on all ranks alike; not after too many, nor without the last one.
+void TrainingRun::guard_save(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const tensor::StorageError& error) {
+    ++num_failed_saves_;
+    const bool is_last = is_finished() || agreed_.signal != 0;
+    if (is_last || num_failed_saves_ > config_.checkpoint.max_failed_saves) throw;
+    log_->warn(fmt::format("{}\n  Save {} of at most {} that may fail in a row; training goes on.", error.what(),
+                           num_failed_saves_, config_.checkpoint.max_failed_saves));
+  }
 }
 
 void TrainingRun::finish() {
@@ -250,6 +290,7 @@ std::string TrainingRun::how_it_ended() const {
 
 ExitCode TrainingRun::stop() {
   save();
+  finish_save();
   if (trace_) trace_->join();
   if (context_.is_root()) {
     log_->warn(fmt::format("{} received: saved step {} of {}. Run the same command again{} to go on.",

@@ -56,6 +56,9 @@ class TrainingRun {
   LogOptions log_options(const std::string& file) const;
   void evaluate(StepMetrics& metrics);
   void save();
+  void advance_save();
+  void finish_save();
+  void guard_save(const std::function<void()>& action);
   void finish();
   tensor::ExitCode stop();
   std::string how_it_ended() const;
@@ -88,6 +91,7 @@ class TrainingRun {
   Agreement agreed_;
   Clock::time_point last_save_time_;
   int64_t last_saved_step_ = 0;
+  int64_t num_failed_saves_ = 0;  // since the last good one
 };
 
 }  // namespace trainer
