@@ -107,8 +107,7 @@ LogicalState::Entries LogicalState::own_entries() const {
     entries.push_back({.name = fragment.kind + "/" + spec.name,
                        .dtype = fragment.values.dtype(),
                        .shape = spec.shape,
-                       .owned = encode(logical_runs(spec, store_.owned_range(*fragment.parameter))),
-                       .kept = encode(logical_runs(spec, fragment.range))});
+                       .owned = encode(logical_runs(spec, store_.owned_range(*fragment.parameter)))});
   }
   return entries;
 }
@@ -116,7 +115,7 @@ LogicalState::Entries LogicalState::own_entries() const {
 void LogicalState::send_entries(const Entries& entries) {
   std::vector<nlohmann::json> list;
   for (const Entry& e : entries)
-    list.push_back({e.name, static_cast<int>(e.dtype), sizes_of(e.shape), e.owned, e.kept});
+    list.push_back({e.name, static_cast<int>(e.dtype), sizes_of(e.shape), e.owned});
   const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(nlohmann::json(list));
   std::vector<int64_t> words((bytes.size() + sizeof(int64_t) - 1) / sizeof(int64_t), 0);
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<uint8_t*>(words.data()));
@@ -133,8 +132,7 @@ LogicalState::Entries LogicalState::receive_entries(int rank) {
     entries.push_back({.name = e[0],
                        .dtype = static_cast<Dtype>(e[1].get<int>()),
                        .shape = shape_of(e[2].get<std::vector<int64_t>>()),
-                       .owned = e[3].get<Runs>(),
-                       .kept = e[4].get<Runs>()});
+                       .owned = e[3].get<Runs>()});
   }
   return entries;
 }
@@ -153,16 +151,6 @@ Tensor LogicalState::packed(const StateFragment& fragment, const Range& range) c
     filled += run.count;
   }
   return values;
-}
-
-void LogicalState::unpack(const Tensor& values, StateFragment& fragment) const {
-  int64_t taken = 0;
-  for (const StoredRun& run : logical_runs(fragment.parameter->spec(), fragment.range)) {
-    const int64_t begin = run.stored_begin - fragment.range.begin;
-    Tensor to = fragment.values.rows(begin, begin + run.count);
-    device_.copy(values.rows(taken, taken + run.count), to);
-    taken += run.count;
-  }
 }
 
 void LogicalState::gather() {
@@ -185,30 +173,6 @@ void LogicalState::gather() {
     for (const Entry& entry : of_ranks_[static_cast<size_t>(rank)]) {
       const int64_t count = count_of(entry.owned);
       if (count > 0) place(entry, receive(world_, rank, count, entry.dtype, device_));
-    }
-  }
-}
-
-void LogicalState::scatter() {
-  if (!is_root()) {
-    for (StateFragment& fragment : fragments_) {
-      const int64_t count = count_of(encode(logical_runs(fragment.parameter->spec(), fragment.range)));
-      if (count > 0) unpack(receive(world_, 0, count, fragment.values.dtype(), device_), fragment);
-    }
-    return;
-  }
-  const auto take = [&](const Entry& entry) {
-    Tensor values = device_.allocate({count_of(entry.kept)}, entry.dtype, MemoryCategory::other);
-    for_each_run(entry.kept, values, whole_.at(entry.name),
-                 [&](Tensor& of_whole, Tensor& of_values) { device_.copy(of_whole, of_values); });
-    return values;
-  };
-  for (size_t i = 0; i < fragments_.size(); ++i) {
-    if (!is_whole(fragments_[i])) unpack(take(of_ranks_[0][i]), fragments_[i]);
-  }
-  for (int rank = 1; rank < world_.size(); ++rank) {
-    for (const Entry& entry : of_ranks_[static_cast<size_t>(rank)]) {
-      if (count_of(entry.kept) > 0) world_.send(take(entry), rank).wait();
     }
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
-/// From the fragments that ranks keep to whole logical tensors on rank 0, and back: how a checkpoint of one file, and a
-/// comparison of two layouts, see the state. Nothing about the layout is left in the result.
+/// From the fragments that ranks keep to whole logical tensors on rank 0: how a comparison of two layouts sees the state.
+/// Nothing about the layout is left in the result.
 
 #include <map>
 #include <string>
@@ -18,8 +18,7 @@ class LogicalState {
   LogicalState(std::vector<StateFragment> fragments, const parallel::ParameterStore& store,
                parallel::Communicator& world, tensor::Device& device);
 
-  void gather();   ///< rank 0's tensors become the state; every element comes from the rank that owns it
-  void scatter();  ///< every rank's fragments become what rank 0's tensors say
+  void gather();  ///< rank 0's tensors become the state; every element comes from the rank that owns it
 
   /// Rank 0: every tensor as "KIND/NAME", in order of name.
   std::vector<checkpoint::NamedTensor> tensors();
@@ -31,7 +30,7 @@ class LogicalState {
     std::string name;
     tensor::Dtype dtype;
     tensor::Shape shape;
-    Runs owned, kept;
+    Runs owned;
   };
   using Entries = std::vector<Entry>;
 
@@ -41,7 +40,6 @@ class LogicalState {
   Entries receive_entries(int rank);
   void make_whole(const Entry& entry, const tensor::Tensor* own);
   tensor::Tensor packed(const StateFragment& fragment, const parallel::Range& range) const;
-  void unpack(const tensor::Tensor& values, StateFragment& fragment) const;
 
   std::vector<StateFragment> fragments_;
   const parallel::ParameterStore& store_;

@@ -155,7 +155,11 @@ StepMetrics TrainingRun::train_step() {
   const data::Batch batch = loader_->next();
   checkpoint::ShardedSave& saving = saved_state_.saving();
   const StepResult result =
-      learner_.train({.step = step, .lr = lr}, batch, [&] { saving.before_update(); });
+      learner_.train({.step = step, .lr = lr}, batch, [&] {
+        const Clock::time_point begin = Clock::now();
+        saving.before_update();
+        save_stall_ += Clock::now() - begin;
+      });
   progress_.step = step;
   agreed_ =
       agree({.save_is_due = is_time_to_save(), .signal = stop_request_.signal(), .is_saving = saving.is_busy()},
@@ -202,6 +206,7 @@ std::vector<std::pair<std::string, double>> TrainingRun::rank_metrics() {
     const int64_t bytes = backend_.device->pool().use(category).peak_bytes;
     metrics.emplace_back(to_string(category) + "_bytes", static_cast<double>(bytes));
   }
+  metrics.emplace_back("save_stall_ms", 1e3 * std::exchange(save_stall_, {}).count());
   for (const auto& [key, line] : context_.ledger().end_step()) {
     metrics.emplace_back(fmt::format("bytes/{}/{}/{}", key.axis, to_string(key.op), to_string(key.dtype)),
                          static_cast<double>(line.bytes));
@@ -235,6 +240,7 @@ bool TrainingRun::is_time_to_save() const {
 void TrainingRun::save() {
   if (last_saved_step_ == progress_.step) return;
   finish_save();  // of the checkpoint before
+  save_begin_ = Clock::now();
   if (metrics_) metrics_->sync();
   guard_save([&] { saved_state_.start_save(run_info()); });
   if (!config_.checkpoint.async) finish_save();
@@ -247,9 +253,7 @@ void TrainingRun::advance_save() {
   checkpoint::ShardedSave& saving = saved_state_.saving();
   if (!saving.is_under_way() || agreed_.is_saving) return;
   guard_save([&] {
-    if (!saving.advance()) return;
-    num_failed_saves_ = 0;
-    log_->to_file(fmt::format("saved {}", saving.path()));
+    if (saving.advance()) say_saved();
   });
 }
 
@@ -258,15 +262,22 @@ void TrainingRun::finish_save() {
   if (!saving.is_under_way()) return;
   guard_save([&] {
     saving.finish();
-    num_failed_saves_ = 0;
-    log_->to_file(fmt::format("saved {}", saving.path()));
+    say_saved();
   });
+}
+
+void TrainingRun::say_saved() {
+  num_failed_saves_ = 0;
+  const std::chrono::duration<double> seconds = Clock::now() - save_begin_;
+  log_->to_file(fmt::format("saved {} in {:.3f} s", saved_state_.saving().path(), seconds.count()));
 }
 
 /// Training goes on after a save that failed, on all ranks alike; not after too many, nor without the last one.
 void TrainingRun::guard_save(const std::function<void()>& action) {
+  const Clock::time_point begin = Clock::now();
   try {
     action();
+    save_stall_ += Clock::now() - begin;
   } catch (const tensor::StorageError& error) {
     ++num_failed_saves_;
     const bool is_last = is_finished() || agreed_.signal != 0;

@@ -59,6 +59,7 @@ class TrainingRun {
   void advance_save();
   void finish_save();
   void guard_save(const std::function<void()>& action);
+  void say_saved();
   void finish();
   tensor::ExitCode stop();
   std::string how_it_ended() const;
@@ -92,6 +93,8 @@ class TrainingRun {
   Clock::time_point last_save_time_;
   int64_t last_saved_step_ = 0;
   int64_t num_failed_saves_ = 0;  // since the last good one
+  Clock::time_point save_begin_;
+  std::chrono::duration<double> save_stall_{0};  // that training waited for saves since the last step's metrics
 };
 
 }  // namespace trainer
