@@ -6,8 +6,8 @@
 #include <array>
 #include <iterator>
 
-#include "checkpoint/format.h"
 #include "checkpoint/foreign_file.h"
+#include "checkpoint/format.h"
 
 namespace checkpoint {
 namespace {

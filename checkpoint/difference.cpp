@@ -113,7 +113,9 @@ void require_same_tensors(const std::string& path, std::span<const TensorInfo> s
 
 void require_same_tensors(const std::string& path, std::span<const TensorInfo> stored,
                           std::span<const TensorInfo> wanted) {
-  const auto is_float = [](tensor::Dtype dtype) { return dtype == tensor::Dtype::fp32 || dtype == tensor::Dtype::fp64; };
+  const auto is_float = [](tensor::Dtype dtype) {
+    return dtype == tensor::Dtype::fp32 || dtype == tensor::Dtype::fp64;
+  };
   std::vector<TensorInfo> alike(stored.begin(), stored.end());
   for (TensorInfo& info : alike) {
     if (is_float(info.dtype)) info.dtype = tensor::Dtype::fp32;

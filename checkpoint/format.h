@@ -27,7 +27,7 @@ constexpr const char* kConfigText = "config.toml";  ///< dataset in the root gro
 constexpr const char* kTables = "_tables";
 constexpr const char* kTensorTable = "_tables/tensors.json";
 constexpr const char* kFileTable = "_tables/files.json";
-constexpr const char* kFragmentTable = "_tables/fragments";  ///< int64 [fragments, 10]
+constexpr const char* kFragmentTable = "_tables/fragments";   ///< int64 [fragments, 10]
 constexpr const char* kBlockTable = "_tables/block_xxh3_64";  ///< int64 [blocks]: the bits of the hash
 
 // A file that goes beyond these is not ours.

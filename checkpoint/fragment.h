@@ -1,8 +1,8 @@
 #pragma once
 /// A piece of a logical tensor: what one rank keeps of it, and what one place in a shard holds.
 ///
-/// Tensors are seen as matrices [rows, columns] (dim 0, all others). A box is a rectangle of one, a fragment the elements
-/// [begin, end) of a box in row-major order: whatever tensor parallelism and ZeRO cut, this is its shape.
+/// Tensors are seen as matrices [rows, columns] (dim 0, all others). A box is a rectangle of one, a fragment the
+/// elements [begin, end) of a box in row-major order: whatever tensor parallelism and ZeRO cut, this is its shape.
 
 #include <algorithm>
 #include <cstdint>
@@ -69,8 +69,7 @@ template <class Visit>
 void for_each_overlap(const Fragment& a, const Fragment& b, const Visit& visit) {
   const parallel::Range rows_a = detail::rows_of(a), rows_b = detail::rows_of(b);
   const int64_t first = std::max(rows_a.begin, rows_b.begin), last = std::min(rows_a.end, rows_b.end);
-  const bool same_columns =
-      a.box.first_column == b.box.first_column && a.box.num_columns == b.box.num_columns;
+  const bool same_columns = a.box.first_column == b.box.first_column && a.box.num_columns == b.box.num_columns;
   if (first >= last) return;
   if (same_columns) {  // one run: rows follow one another in both
     const int64_t width = a.box.num_columns;

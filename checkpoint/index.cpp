@@ -92,9 +92,9 @@ class Check {
       for (size_t i = 0; i < fragments.size(); ++i) {
         for (size_t j = i + 1; j < fragments.size(); ++j) {
           const bool may_meet = j == i + 1 || width(fragments[i]) != width(fragments[j]);
-          require(!may_meet || columns_apart(*fragments[i], *fragments[j]) ||
-                      overlap(*fragments[i], *fragments[j]) == 0,
-                  "\"{}\" has elements twice", index_.tensors[static_cast<size_t>(tensor)].name);
+          require(
+              !may_meet || columns_apart(*fragments[i], *fragments[j]) || overlap(*fragments[i], *fragments[j]) == 0,
+              "\"{}\" has elements twice", index_.tensors[static_cast<size_t>(tensor)].name);
           if (j > i + 1 && width(fragments[i]) == width(fragments[j])) break;
         }
       }
@@ -134,9 +134,8 @@ std::vector<int64_t> encode_numbers(const Index& index) {
   std::vector<int64_t> numbers = {std::ssize(index.fragments), std::ssize(index.block_hashes), index.block_bytes};
   for (const StoredFragment& stored : index.fragments) {
     const Fragment& f = stored.fragment;
-    numbers.insert(numbers.end(),
-                   {f.tensor, f.box.first_row, f.box.num_rows, f.box.first_column, f.box.num_columns, f.range.begin,
-                    f.range.end, stored.file, stored.offset, stored.first_block});
+    numbers.insert(numbers.end(), {f.tensor, f.box.first_row, f.box.num_rows, f.box.first_column, f.box.num_columns,
+                                   f.range.begin, f.range.end, stored.file, stored.offset, stored.first_block});
   }
   for (const uint64_t hash : index.block_hashes) numbers.push_back(static_cast<int64_t>(hash));
   return numbers;
@@ -171,12 +170,11 @@ Index decode_index(const std::vector<int64_t>& numbers, const std::string& text)
   for (const Json& file : json["files"]) index.files.push_back({file[0], file[1]});
   auto next = numbers.begin() + 3;
   for (int64_t i = 0; i < numbers[0]; ++i, next += 10) {
-    index.fragments.push_back({.fragment = {.tensor = next[0],
-                                            .box = {next[1], next[2], next[3], next[4]},
-                                            .range = {next[5], next[6]}},
-                               .file = next[7],
-                               .offset = next[8],
-                               .first_block = next[9]});
+    index.fragments.push_back(
+        {.fragment = {.tensor = next[0], .box = {next[1], next[2], next[3], next[4]}, .range = {next[5], next[6]}},
+         .file = next[7],
+         .offset = next[8],
+         .first_block = next[9]});
   }
   for (int64_t i = 0; i < numbers[1]; ++i) index.block_hashes.push_back(static_cast<uint64_t>(*next++));
   index.block_bytes = numbers[2];

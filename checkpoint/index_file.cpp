@@ -131,11 +131,10 @@ class IndexReader {
     const Handle space(H5Dget_space(dataset.id()), H5Sclose);
     Dtype dtype = Dtype::fp32;
     hsize_t sizes[2] = {0, 0};
-    const bool is_table = hdf5::find_dtype(type.id(), dtype) && dtype == Dtype::int64 &&
-                          H5Sget_simple_extent_ndims(space.id()) == 2 &&
-                          H5Sget_simple_extent_dims(space.id(), sizes, nullptr) == 2 &&
-                          sizes[1] == static_cast<hsize_t>(columns) &&
-                          sizes[0] <= format::kMaxTableBytes / sizeof(int64_t) / static_cast<size_t>(columns);
+    const bool is_table =
+        hdf5::find_dtype(type.id(), dtype) && dtype == Dtype::int64 && H5Sget_simple_extent_ndims(space.id()) == 2 &&
+        H5Sget_simple_extent_dims(space.id(), sizes, nullptr) == 2 && sizes[1] == static_cast<hsize_t>(columns) &&
+        sizes[0] <= format::kMaxTableBytes / sizeof(int64_t) / static_cast<size_t>(columns);
     if (!is_table) file_.damaged(fmt::format("\"{}\" is no table of {} columns", name, columns));
     std::vector<int64_t> values(static_cast<size_t>(sizes[0]) * static_cast<size_t>(columns));
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(int64_t));

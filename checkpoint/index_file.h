@@ -1,6 +1,6 @@
 #pragma once
-/// index.h5: every logical tensor as a virtual dataset over the shards, readable by h5py, HDFView and h5dump under its own
-/// name, and the tables of an Index, which this program reads in their place.
+/// index.h5: every logical tensor as a virtual dataset over the shards, readable by h5py, HDFView and h5dump under its
+/// own name, and the tables of an Index, which this program reads in their place.
 ///
 ///   /                          attributes format, format_version, step, samples, tokens, seed, build_id
 ///   /config.toml               the run's config

@@ -18,7 +18,7 @@ class Layout {
   explicit Layout(const TemporaryFile& file);
 
   void describe_run(const RunInfo& info, const char* format_name, uint64_t content_hash) const;
-  int64_t add_tensor(const HashedTensor& tensor) const;    ///< offset of its bytes; 0 where it has none
+  int64_t add_tensor(const HashedTensor& tensor) const;  ///< offset of its bytes; 0 where it has none
   int64_t add_text(const std::string& name, const std::string& text) const;  ///< offset of its bytes
   /// `count` values in a row, without a hash of their own; offset of their bytes.
   int64_t add_values(const std::string& name, tensor::Dtype dtype, int64_t count) const;

@@ -62,10 +62,11 @@ Manifest parse(const Json& json, const std::string& path) {
   try {
     if (json.at("format") != kFormat) damaged(path, "its format is another one");
     if (json.at("version") != kVersion) {
-      throw tensor::CheckpointError(fmt::format(
-          "{}: this checkpoint has format version {}; this program reads version {}.\n  Fix: use the program that wrote "
-          "it.",
-          path, json.at("version").dump(), kVersion));
+      throw tensor::CheckpointError(
+          fmt::format("{}: this checkpoint has format version {}; this program reads version {}.\n  Fix: use the "
+                      "program that wrote "
+                      "it.",
+                      path, json.at("version").dump(), kVersion));
     }
     if (json.at("xxh3_64").get<std::string>() != hex(self_hash(json))) damaged(path, "its text was changed");
     Manifest manifest{.step = json.at("step"),
@@ -102,7 +103,8 @@ Manifest read_manifest(const std::string& folder) {
   const std::string path = folder + "/" + kManifestFile;
   Manifest manifest = parse(read_json(path), path);
   for (const ShardFile& file : manifest.files) {
-    if (file.path.find("..") != std::string::npos || file.path.starts_with("/")) damaged(path, "a path leads elsewhere");
+    if (file.path.find("..") != std::string::npos || file.path.starts_with("/"))
+      damaged(path, "a path leads elsewhere");
     require_size(folder + "/" + file.path, file.bytes);
   }
   const std::string index_path = folder + "/" + kIndexFile;

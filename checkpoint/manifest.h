@@ -1,6 +1,6 @@
 #pragma once
-/// MANIFEST.json: the last file of a checkpoint to be written, and the proof that all of it is there. It names every file
-/// with its size, and the index with its hash; its own text has a hash too.
+/// MANIFEST.json: the last file of a checkpoint to be written, and the proof that all of it is there. It names every
+/// file with its size, and the index with its hash; its own text has a hash too.
 
 #include <cstdint>
 #include <string>

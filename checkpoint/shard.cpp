@@ -81,7 +81,8 @@ void ShardWriter::before_update() {
   changed_.wait(lock, [&] { return all_is_read_ || num_read_ >= first_copied; });
 }
 
-// ---- the reading thread: from memory into buffers ---------------------------------------------------------------------
+// ---- the reading thread: from memory into buffers
+// ---------------------------------------------------------------------
 
 void ShardWriter::run() {
   try {
@@ -169,11 +170,11 @@ int64_t ShardWriter::bytes_of(const Block& block) const {
 }
 
 int64_t ShardWriter::offset_of(const Block& block) const {
-  return written_.offsets[block.fragment] +
-         block.begin * tensor::size_of(fragments_[block.fragment].values.dtype());
+  return written_.offsets[block.fragment] + block.begin * tensor::size_of(fragments_[block.fragment].values.dtype());
 }
 
-// ---- the writing thread: from buffers to disk ---------------------------------------------------------------------------
+// ---- the writing thread: from buffers to disk
+// ---------------------------------------------------------------------------
 
 void ShardWriter::write_blocks(const TemporaryFile& file) {
   DirectFile direct(file);

@@ -36,7 +36,7 @@ int64_t shard_bytes(std::span<const LocalFragment> fragments);
 struct WrittenShard {
   std::string error;  ///< StorageError's text; empty: all is on disk
   int64_t file_bytes = 0;
-  std::vector<int64_t> offsets;                      ///< by fragment
+  std::vector<int64_t> offsets;                     ///< by fragment
   std::vector<std::vector<uint64_t>> block_hashes;  ///< by fragment
 };
 

@@ -27,7 +27,8 @@ namespace {
 /// A file of save() as a checkpoint of one shard, in which every tensor is one fragment with one hash.
 Index index_of_single_file(const InputFile& file, const std::string& name) {
   const Catalog catalog = read_catalog(file);
-  Index index{.info = catalog.info, .tensors = {}, .files = {{name, file.bytes()}}, .fragments = {}, .block_hashes = {}};
+  Index index{
+      .info = catalog.info, .tensors = {}, .files = {{name, file.bytes()}}, .fragments = {}, .block_hashes = {}};
   index.block_bytes = std::numeric_limits<int64_t>::max();
   for (const StoredTensor& stored : catalog.tensors) {
     const TensorInfo& info = stored.hashed.info;
@@ -65,10 +66,8 @@ std::vector<Block> blocks_of(const Index& index) {
     auto hash = index.block_hashes.begin() + stored.first_block;
     for (int64_t begin = 0; begin < stored.fragment.numel();) {
       const int64_t count = std::min(most, stored.fragment.numel() - begin);
-      Block block{.part = stored.fragment,
-                  .file = stored.file,
-                  .offset = stored.offset + begin * element,
-                  .hash = *hash++};
+      Block block{
+          .part = stored.fragment, .file = stored.file, .offset = stored.offset + begin * element, .hash = *hash++};
       block.part.range = {stored.fragment.range.begin + begin, stored.fragment.range.begin + begin + count};
       blocks.push_back(block);
       begin += count;
@@ -143,7 +142,8 @@ class Wants {
       for (size_t i = 0; i + 7 <= all[rank].size(); i += 7) {
         const int64_t* row = all[rank].data() + i;
         of_tensor_[row[0]].push_back(
-            {static_cast<int>(rank), i / 7,
+            {static_cast<int>(rank),
+             i / 7,
              {.tensor = row[0], .box = {row[1], row[2], row[3], row[4]}, .range = {row[5], row[6]}}});
       }
     }
@@ -208,8 +208,8 @@ class Load {
     for (const auto& [rank, count] : needed) {
       const auto is_better = [&] {
         const int64_t best = needed.at(reader);
-        return count > best || (count == best && bytes_read[static_cast<size_t>(rank)] <
-                                                     bytes_read[static_cast<size_t>(reader)]);
+        return count > best ||
+               (count == best && bytes_read[static_cast<size_t>(rank)] < bytes_read[static_cast<size_t>(reader)]);
       };
       if (reader == kNobody || is_better()) reader = rank;
     }
@@ -234,7 +234,8 @@ class Load {
       if (found != block.hash && failure_.empty()) {
         const TensorInfo& info = checkpoint_.index.tensors[static_cast<size_t>(block.part.tensor)];
         failure_ = fmt::format(
-            "{}/{}: this checkpoint is damaged: \"{}\" {}, {} bytes at offset {}, has the hash {:016x}, and was written "
+            "{}/{}: this checkpoint is damaged: \"{}\" {}, {} bytes at offset {}, has the hash {:016x}, and was "
+            "written "
             "with {:016x}.",
             checkpoint_.folder, file.path, info.name, info.shape.str(), bytes.size(), block.offset, found, block.hash);
       }
@@ -267,7 +268,8 @@ class Load {
     constexpr size_t kMostInFlight = 8;
     if (sending_.size() == kMostInFlight) sending_.pop_front();
     Sending& sending = sending_.emplace_back();
-    sending.values = wire_.device().allocate({std::ssize(message) / tensor::size_of(dtype)}, dtype, MemoryCategory::other);
+    sending.values =
+        wire_.device().allocate({std::ssize(message) / tensor::size_of(dtype)}, dtype, MemoryCategory::other);
     wire_.device().copy_from_host(message.data(), sending.values);
     sending.call = wire_.group().send(sending.values, rank);
   }

@@ -1,6 +1,6 @@
 #pragma once
-/// Loading what another layout may have saved. Every fragment is read by one rank, the one that needs most of it, hashed
-/// on its way, and handed to the others: the job reads each byte once.
+/// Loading what another layout may have saved. Every fragment is read by one rank, the one that needs most of it,
+/// hashed on its way, and handed to the others: the job reads each byte once.
 
 #include <span>
 #include <string>

@@ -22,9 +22,7 @@ namespace {
 
 constexpr int kRanksPerFolder = 256;
 
-std::string shard_file(int rank) {
-  return fmt::format("shards/{:03d}/rank_{:05d}.h5", rank / kRanksPerFolder, rank);
-}
+std::string shard_file(int rank) { return fmt::format("shards/{:03d}/rank_{:05d}.h5", rank / kRanksPerFolder, rank); }
 
 /// What one rank wrote, for rank 0's index. A fragment: box, range, offset, blocks, then their hashes.
 struct Report {
@@ -44,9 +42,8 @@ Report report_of(ShardWriter& shard) {
     Json sizes = Json::array();
     for (int dim = 0; dim < info.shape.num_dims(); ++dim) sizes.push_back(info.shape[dim]);
     report.tensors.push_back({info.name, static_cast<int>(info.dtype), sizes});
-    report.numbers.insert(report.numbers.end(),
-                          {f.box.first_row, f.box.num_rows, f.box.first_column, f.box.num_columns, f.range.begin,
-                           f.range.end, written.offsets[i], std::ssize(hashes)});
+    report.numbers.insert(report.numbers.end(), {f.box.first_row, f.box.num_rows, f.box.first_column, f.box.num_columns,
+                                                 f.range.begin, f.range.end, written.offsets[i], std::ssize(hashes)});
     for (const uint64_t hash : hashes) report.numbers.push_back(static_cast<int64_t>(hash));
   }
   return report;
@@ -128,10 +125,10 @@ void publish(const std::string& temporary, const std::string& path, const Index&
   fs::remove_all(path, error);  // of the same step: a run that went back saves it again
   fs::rename(temporary, path, error);
   if (error) {
-    throw tensor::StorageError(
-        fmt::format("{}: the new checkpoint cannot be given its name: {}.\n  Fix: look at the disk or network file system "
-                    "behind that folder.",
-                    path, error.message()));
+    throw tensor::StorageError(fmt::format(
+        "{}: the new checkpoint cannot be given its name: {}.\n  Fix: look at the disk or network file system "
+        "behind that folder.",
+        path, error.message()));
   }
   sync_folder(folder_of(path));
 }

@@ -48,7 +48,7 @@ class ShardedSave {
 
   void before_update();
   bool is_under_way() const { return phase_ != Phase::idle; }
-  bool is_busy() const;                             ///< this rank has work under way
+  bool is_busy() const;                              ///< this rank has work under way
   const std::string& path() const { return path_; }  ///< of the last checkpoint
 
  private:

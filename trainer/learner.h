@@ -44,8 +44,7 @@ class Learner {
   /// Forward and backward over this rank's part of the batch, micro-batch by micro-batch, then clipping and the update.
   /// NumericsError, with no weight touched, when the loss or the gradient is not finite.
   /// `before_update` is called when weights and optimizer state are about to change.
-  StepResult train(const StepInputs& inputs, const data::Batch& batch,
-                   const std::function<void()>& before_update = {});
+  StepResult train(const StepInputs& inputs, const data::Batch& batch, const std::function<void()>& before_update = {});
   /// The first half of train(): gradients are complete and summed, weights untouched.
   StepResult compute_gradients(const StepInputs& inputs, const data::Batch& batch);
 

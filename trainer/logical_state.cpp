@@ -114,8 +114,7 @@ LogicalState::Entries LogicalState::own_entries() const {
 
 void LogicalState::send_entries(const Entries& entries) {
   std::vector<nlohmann::json> list;
-  for (const Entry& e : entries)
-    list.push_back({e.name, static_cast<int>(e.dtype), sizes_of(e.shape), e.owned});
+  for (const Entry& e : entries) list.push_back({e.name, static_cast<int>(e.dtype), sizes_of(e.shape), e.owned});
   const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(nlohmann::json(list));
   std::vector<int64_t> words((bytes.size() + sizeof(int64_t) - 1) / sizeof(int64_t), 0);
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<uint8_t*>(words.data()));

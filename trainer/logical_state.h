@@ -1,6 +1,6 @@
 #pragma once
-/// From the fragments that ranks keep to whole logical tensors on rank 0: how a comparison of two layouts sees the state.
-/// Nothing about the layout is left in the result.
+/// From the fragments that ranks keep to whole logical tensors on rank 0: how a comparison of two layouts sees the
+/// state. Nothing about the layout is left in the result.
 
 #include <map>
 #include <string>

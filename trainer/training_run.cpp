@@ -154,16 +154,14 @@ StepMetrics TrainingRun::train_step() {
   const double lr = lr_schedule_.at(step);
   const data::Batch batch = loader_->next();
   checkpoint::ShardedSave& saving = saved_state_.saving();
-  const StepResult result =
-      learner_.train({.step = step, .lr = lr}, batch, [&] {
-        const Clock::time_point begin = Clock::now();
-        saving.before_update();
-        save_stall_ += Clock::now() - begin;
-      });
+  const StepResult result = learner_.train({.step = step, .lr = lr}, batch, [&] {
+    const Clock::time_point begin = Clock::now();
+    saving.before_update();
+    save_stall_ += Clock::now() - begin;
+  });
   progress_.step = step;
-  agreed_ =
-      agree({.save_is_due = is_time_to_save(), .signal = stop_request_.signal(), .is_saving = saving.is_busy()},
-            context_.world(), *backend_.device);
+  agreed_ = agree({.save_is_due = is_time_to_save(), .signal = stop_request_.signal(), .is_saving = saving.is_busy()},
+                  context_.world(), *backend_.device);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   std::optional<Bubble> bubble;
   if (trace_) bubble = learner_.measure_bubble();

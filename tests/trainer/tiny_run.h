@@ -116,7 +116,7 @@ inline std::vector<std::string> trajectory(const std::string& run_dir) {
   std::ifstream file(run_dir + "/metrics.jsonl");
   for (std::string line; std::getline(file, line);) {
     auto object = nlohmann::ordered_json::parse(line);
-    for (const char* key : {"tokens_per_second", "step_ms", "mfu", "memory_bytes"}) object.erase(key);
+    for (const char* key : {"tokens_per_second", "step_ms", "mfu", "memory_bytes", "save_stall_ms"}) object.erase(key);
     lines.push_back(object.dump());
   }
   return lines;

@@ -191,4 +191,24 @@ LayoutDraw draw_layout(uint64_t seed, int most_ranks) {
   throw tensor::InternalError(fmt::format("seed {}: none of {} draws was legal", seed, kMostTries));
 }
 
+LayoutDraw draw_other_layout(const LayoutDraw& first, uint64_t seed, int most_ranks) {
+  constexpr int kMostTries = 10'000;
+  Dice dice(seed);
+  for (int i = 0; i < kMostTries; ++i) {
+    LayoutDraw draw = first;
+    draw.num_ranks = static_cast<int>(dice.between(1, most_ranks));
+    draw.config.parallel = draw_parallel(dice, draw.num_ranks);
+    draw.config.train.micro_batch_size = dice.between(0, 2);
+    const std::optional<Config> config = read_back(draw);
+    if (!config) continue;
+    const parallel::ResolvedLayout layout = parallel::resolve_layout(config->parallel, draw.num_ranks);
+    const int64_t grain = layout.degrees.dp() * std::max<int64_t>(1, config->train.micro_batch_size);
+    if (!layout.problems.empty() || config->train.global_batch_size % grain != 0) continue;
+    if (!fits(*config, draw.num_ranks)) continue;
+    draw.config = *config;
+    return draw;
+  }
+  throw tensor::InternalError(fmt::format("seed {}: no other layout was found", seed));
+}
+
 }  // namespace tests

@@ -17,4 +17,7 @@ struct LayoutDraw {
 /// the config reads back from its TOML, and the model can be shared out over the layout.
 LayoutDraw draw_layout(uint64_t seed, int most_ranks);
 
+/// Another layout of the same model, batch and steps: what a checkpoint of the first may be resumed under.
+LayoutDraw draw_other_layout(const LayoutDraw& first, uint64_t seed, int most_ranks);
+
 }  // namespace tests
