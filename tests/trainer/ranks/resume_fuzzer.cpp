@@ -1,5 +1,5 @@
 /// Random pairs of layouts: one trains and saves, the other resumes. The state after loading has the same bits, and the
-/// steps after it the losses of the run that went on.
+/// steps after it the losses of the run that went on. Resumed under its own layout, losses and state have the same bits.
 ///
 ///   mpirun -np 8 resume_fuzzer --draws 40 --seed 1
 
@@ -100,47 +100,67 @@ class ResumeFuzzer {
   }
 
  private:
+  using State = std::map<std::string, std::string>;
+  /// What a run was like, as its rank 0 knows.
+  struct Seen {
+    State before, after;  ///< of steps 3 and 4
+    std::vector<double> losses;
+  };
+
   void check(uint64_t seed) {
     const LayoutDraw first = draw_layout(seed, mpi_.world_size());
     const LayoutDraw second = draw_other_layout(first, seed + 1'000'000, mpi_.world_size());
     const std::string dir = fmt::format("{}/seed_{}", options_.folder, seed);
-    std::map<std::string, std::string> saved, loaded;
-    std::vector<double> straight, resumed;
-    if (mpi_.world_rank() < first.num_ranks) {
-      Run run(first, dir, mpi_);
+    const Seen straight = see(first, dir, [](Run& run) {
       run.train(1);
       run.train(2);
       run.save(2);
-      saved = run.state();
-      straight = {run.train(3), run.train(4)};
-    }
-    barrier();
-    if (mpi_.world_rank() < second.num_ranks) {
-      Run run(second, dir, mpi_);
-      run.load();
-      loaded = run.state();
-      resumed = {run.train(3), run.train(4)};
-    }
-    barrier();
+    });
+    const auto load = [](Run& run) { run.load(); };
+    const Seen same = see(first, dir, load);
+    const Seen other = see(second, dir, load);
     if (mpi_.world_rank() != 0) return;
-    report(seed, first, second, saved == loaded, straight, resumed);
+    const bool is_same = same.before == straight.before && same.after == straight.after && same.losses == straight.losses;
+    report({seed, first, second}, is_same, other.before == straight.before, difference(straight.losses, other.losses));
     std::filesystem::remove_all(dir);
   }
 
-  void report(uint64_t seed, const LayoutDraw& first, const LayoutDraw& second, bool has_same_state,
-              const std::vector<double>& straight, const std::vector<double>& resumed) {
-    double worst = 0;
-    for (size_t i = 0; i < straight.size(); ++i) {
-      worst = std::max(worst, std::abs(straight[i] - resumed[i]) / std::abs(straight[i]));
+  template <class Begin>
+  Seen see(const LayoutDraw& draw, const std::string& dir, const Begin& begin) {
+    Seen seen;
+    if (mpi_.world_rank() < draw.num_ranks) {
+      Run run(draw, dir, mpi_);
+      begin(run);
+      seen.before = run.state();
+      seen.losses = {run.train(3), run.train(4)};
+      seen.after = run.state();
     }
-    const bool is_good = has_same_state && worst <= 1e-10;
+    barrier();
+    return seen;
+  }
+
+  static double difference(const std::vector<double>& a, const std::vector<double>& b) {
+    double worst = 0;
+    for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(a[i]));
+    return worst;
+  }
+
+  struct Pair {
+    uint64_t seed;
+    const LayoutDraw& first;
+    const LayoutDraw& second;
+  };
+  void report(const Pair& pair, bool is_same, bool has_same_state, double loss_difference) {
+    const bool is_good = is_same && has_same_state && loss_difference <= 1e-10;
     if (!is_good) ++num_failed_;
     if (is_good && !options_.is_verbose) return;
-    std::printf("seed %lu %s: state %s, losses differ by %.1e\n", static_cast<unsigned long>(seed),
-                is_good ? "passes" : "FAILED", has_same_state ? "equal" : "DIFFERS", worst);
+    std::printf("seed %lu %s: the same layout goes on %s; another loads %s, and its losses differ by %.1e\n",
+                static_cast<unsigned long>(pair.seed), is_good ? "passes" : "FAILED", is_same ? "to the bit" : "DIFFERENTLY",
+                has_same_state ? "the same bits" : "OTHER BITS", loss_difference);
     if (!is_good) {
-      std::printf("saved on %d ranks:\n%s\nresumed on %d ranks:\n%s\n", first.num_ranks,
-                  trainer::to_toml(first.config).c_str(), second.num_ranks, trainer::to_toml(second.config).c_str());
+      std::printf("saved on %d ranks:\n%s\nresumed on %d ranks:\n%s\n", pair.first.num_ranks,
+                  trainer::to_toml(pair.first.config).c_str(), pair.second.num_ranks,
+                  trainer::to_toml(pair.second.config).c_str());
     }
     std::fflush(stdout);
   }
