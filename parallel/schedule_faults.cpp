@@ -116,10 +116,11 @@ void find_cycles(const Schedule& schedule, Faults& faults) {
 
 std::vector<std::string> passes_only_faults(const Schedule& schedule) {
   Faults faults;
-  for (const Actions& list : schedule.ranks) {
-    for (const Action& action : list) {
+  for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
+    for (const Action& action : schedule.ranks[static_cast<size_t>(rank)]) {
       if (is_pass(action.kind)) continue;
-      faults.push_back(to_text(action) + ": a file holds F, B, I and W only; all else is added to them.");
+      faults.push_back(fmt::format("Rank {} has {}: a file holds F, B, I and W only; all else is added to them.", rank,
+                                   to_text(action)));
     }
   }
   if (!has_backward(schedule)) faults.push_back("There is no backward.");

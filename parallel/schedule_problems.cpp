@@ -9,9 +9,9 @@ namespace {
 
 using Problems = std::vector<LayoutProblem>;
 
-constexpr int kMaxNumber = 1 << 20;  // of stages or micro-batches; more is a typing error
-constexpr int64_t kMaxForwards = 1 << 24;
-constexpr size_t kMaxFaults = 8;  // told of one file
+constexpr int kMaxNumber = 1 << 20;        // of stages or micro-batches; more is a typing error
+constexpr int64_t kMaxForwards = 1 << 22;  // a few seconds, and 2 GB, to plan
+constexpr size_t kMaxFaults = 8;           // told of one file
 
 void require_number(Problems& problems, const char* key, int value, int least) {
   if (least <= value && value <= kMaxNumber) return;
@@ -60,7 +60,9 @@ void require_microbatches(Problems& problems, const ScheduleSettings& settings, 
   const int least = limits.microbatches_per_rank * settings.num_ranks;
   if (settings.num_microbatches >= least) return;
   const int most_ranks = settings.num_microbatches / limits.microbatches_per_rank;
-  const std::string fewer_ranks = most_ranks > 0 ? fmt::format(", parallel.pp of {} or fewer", most_ranks) : "";
+  const std::string fewer_ranks = most_ranks > 1    ? fmt::format(", parallel.pp of {} or fewer", most_ranks)
+                                  : most_ranks == 1 ? ", parallel.pp = 1"
+                                                    : "";
   problems.push_back(
       {"parallel.schedule",
        fmt::format("parallel.schedule = {} needs {} micro-batches per step for each pipeline rank, {} * {} = {}; this "
@@ -144,8 +146,8 @@ void require_file_is_step(Problems& problems, const ScheduleSettings& settings, 
                     "  Fix: change these to give {}, or take another file.",
                     schedule.num_microbatches, settings.num_microbatches, schedule.num_microbatches));
   }
-  std::vector<std::string> faults = schedule_faults(schedule);
-  if (faults.empty()) faults = passes_only_faults(schedule);
+  std::vector<std::string> faults = passes_only_faults(schedule);
+  if (faults.empty()) faults = schedule_faults(schedule);
   if (faults.empty()) return;
   add(fmt::format("this is no schedule of one training step.{}\n  Fix: correct the file.", listed(faults)));
 }
