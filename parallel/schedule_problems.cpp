@@ -20,14 +20,13 @@ void require_number(Problems& problems, const char* key, int value, int least) {
 }
 
 /// Lists of more passes than any step has would fill the memory.
-void require_size(Problems& problems, const ScheduleSettings& settings) {
-  const int64_t stages = int64_t{settings.num_ranks} * shape_of(settings).virtual_stages;
-  const int64_t forwards = stages * settings.num_microbatches;
+void require_size(Problems& problems, int64_t stages, int64_t num_microbatches) {
+  const int64_t forwards = stages * num_microbatches;
   if (forwards <= kMaxForwards) return;
   problems.push_back(
       {"parallel.schedule", fmt::format("{} stages * {} micro-batches = {} forwards per step; the most is {}.\n"
                                         "  Fix: use fewer micro-batches per step, or fewer parallel.virtual_stages.",
-                                        stages, settings.num_microbatches, forwards, kMaxForwards)});
+                                        stages, num_microbatches, forwards, kMaxForwards)});
 }
 
 std::string known_names() {
@@ -162,10 +161,12 @@ std::vector<LayoutProblem> placement_problems(const ScheduleSettings& settings) 
   require_number(problems, "parallel.microbatch_group", settings.microbatch_group, 0);
   if (!problems.empty()) return problems;
   if (is_schedule_file(settings.name)) {
-    require_file_fits(problems, settings, read_schedule(settings.name));
+    const Schedule schedule = read_schedule(settings.name);
+    require_file_fits(problems, settings, schedule);
+    require_size(problems, schedule.num_stages(), schedule.num_microbatches);
   } else if (const ScheduleRules* rules = find_rules(settings.name)) {
     require_virtual_stages(problems, settings, rules->limits);
-    require_size(problems, settings);
+    require_size(problems, int64_t{settings.num_ranks} * shape_of(settings).virtual_stages, settings.num_microbatches);
   } else {
     problems.push_back({"parallel.schedule", fmt::format("parallel.schedule = \"{}\" is no schedule.\n  Fix: use {}.",
                                                          settings.name, known_names())});

@@ -105,6 +105,15 @@ TEST_F(ScheduleFile, HasToExist) {
   EXPECT_THROW(make_schedule({"file:/dev/zero", 1, 1, 0, 0}), tensor::ConfigError) << "has no end";
 }
 
+TEST_F(ScheduleFile, MayNotAskForMorePassesThanMemoryHolds) {
+  constexpr int kNumStages = 3000;
+  std::string text;
+  for (int i = 0; i < kNumStages; ++i) text += fmt::format("{}F{} ", i, i);
+
+  EXPECT_THAT(problem({write(text), 1, kNumStages, 0, 0}),
+              HasSubstr("3000 stages * 3000 micro-batches = 9000000 forw"));
+}
+
 TEST_F(ScheduleFile, ListsAFewOfManyFaults) {
   std::string text = "0F0 0B0";
   for (int i = 1; i < 50; ++i) text += fmt::format(" 0F{}", i);
