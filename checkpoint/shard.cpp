@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
 
 #include "checkpoint/content_hash.h"
+#include "checkpoint/format.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/tables.h"
 #include "tensor/device.h"
 
 namespace checkpoint {
@@ -17,6 +20,25 @@ namespace {
 
 constexpr int64_t kMetadataBytes = 1 << 20;
 constexpr int64_t kMetadataBytesPerFragment = 8 << 10;
+
+/// What a shard of these will say of itself: all but offsets and hashes.
+Index describe(const RunInfo& info, std::span<const LocalFragment> fragments) {
+  Index index{.info = info, .tensors = {}, .files = {}, .fragments = {}, .block_hashes = {}};
+  std::map<std::string, int64_t> places;
+  std::map<std::string, const TensorInfo*> infos;
+  for (const LocalFragment& local : fragments) infos[local.info.name] = &local.info;
+  for (const auto& [name, tensor] : infos) {
+    places[name] = std::ssize(index.tensors);
+    index.tensors.push_back(*tensor);
+  }
+  for (const LocalFragment& local : fragments) {
+    StoredFragment stored{.fragment = local.fragment, .first_block = std::ssize(index.block_hashes)};
+    stored.fragment.tensor = places.at(local.info.name);
+    index.block_hashes.resize(index.block_hashes.size() + static_cast<size_t>(num_blocks(index, stored.fragment)));
+    index.fragments.push_back(stored);
+  }
+  return index;
+}
 
 }  // namespace
 
@@ -34,17 +56,26 @@ int64_t shard_bytes(std::span<const LocalFragment> fragments) {
   return bytes;
 }
 
-ShardWriter::ShardWriter(const std::string& path, std::span<const LocalFragment> fragments)
-    : fragments_(fragments), path_(path), file_(path), block_hashes_(fragments.size()) {
+ShardWriter::ShardWriter(const std::string& path, const RunInfo& info, std::span<const LocalFragment> fragments)
+    : fragments_(fragments),
+      path_(path),
+      file_(path),
+      own_(describe(info, fragments)),
+      block_hashes_(fragments.size()) {
   file_.reserve(shard_bytes(fragments));
   Layout layout(file_);
+  layout.describe_run(info, format::kShardFormatName, 0);
   for (const LocalFragment& local : fragments) {
     CHECK(local.values.is_contiguous() && local.values.numel() == local.fragment.numel(), "{} has its {} values",
           local.info.name, local.fragment.numel());
-    offsets_.push_back(layout.add_values(dataset_name(local.info, local.fragment), local.info.dtype, local.fragment.numel()));
+    offsets_.push_back(
+        layout.add_values(dataset_name(local.info, local.fragment), local.info.dtype, local.fragment.numel()));
   }
+  tables_ = std::make_unique<TableWriter>(layout, own_);
   layout.close();
 }
+
+ShardWriter::~ShardWriter() = default;
 
 void ShardWriter::write(size_t fragment) {
   const Tensor& values = fragments_[fragment].values;
@@ -64,6 +95,12 @@ void ShardWriter::write(size_t fragment) {
 }
 
 int64_t ShardWriter::publish() {
+  for (size_t i = 0; i < fragments_.size(); ++i) {
+    StoredFragment& stored = own_.fragments[i];
+    stored.offset = offsets_[i];
+    std::copy(block_hashes_[i].begin(), block_hashes_[i].end(), own_.block_hashes.begin() + stored.first_block);
+  }
+  tables_->write(file_, own_);
   file_.publish();
   struct stat status {};
   return ::stat(path_.c_str(), &status) == 0 ? status.st_size : 0;

@@ -1,6 +1,6 @@
 #pragma once
-/// One rank's file of fragments. HDF5 lays it out; the bytes go in by our own writes, block by block, each hashed on its
-/// way.
+/// One rank's file of fragments. HDF5 lays it out; the bytes go in by our own writes, block by block, each hashed on
+/// its way. Its own tables (tables.h) tell what is in it.
 
 #include <memory>
 #include <span>
@@ -20,22 +20,27 @@ struct LocalFragment {
   tensor::Tensor values;
 };
 
+class TableWriter;
+
 class ShardWriter {
  public:
   /// Lays the file out, with room for all. StorageError names it and what the system said.
-  ShardWriter(const std::string& path, std::span<const LocalFragment> fragments);
+  ShardWriter(const std::string& path, const RunInfo& info, std::span<const LocalFragment> fragments);
+  ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
 
   void write(size_t fragment);  ///< once for each
   int64_t publish();            ///< to disk, under its name. -> bytes
 
-  const std::vector<int64_t>& offsets() const { return offsets_; }                     ///< by fragment
+  const std::vector<int64_t>& offsets() const { return offsets_; }                    ///< by fragment
   const std::vector<std::vector<uint64_t>>& hashes() const { return block_hashes_; }  ///< by fragment
 
  private:
   std::span<const LocalFragment> fragments_;
   std::string path_;
   TemporaryFile file_;
+  Index own_;  ///< of this file alone
+  std::unique_ptr<TableWriter> tables_;
   std::vector<int64_t> offsets_;
   std::vector<std::vector<uint64_t>> block_hashes_;
 };

@@ -33,10 +33,10 @@ struct Report {
   Numbers numbers;  ///< file bytes, then the fragments
 };
 
-Report write_shard(const std::string& path, std::span<const LocalFragment> owned) {
+Report write_shard(const std::string& path, const RunInfo& run, std::span<const LocalFragment> owned) {
   Report report;
   try {
-    ShardWriter writer(path, owned);
+    ShardWriter writer(path, run, owned);
     for (size_t i = 0; i < owned.size(); ++i) writer.write(i);
     report.numbers.push_back(writer.publish());
     for (size_t i = 0; i < owned.size(); ++i) {
@@ -163,7 +163,7 @@ class Save {
   std::string run(std::span<const LocalFragment> owned) {
     begin();
     Report report;
-    if (!owned.empty()) report = write_shard(temporary_ + "/" + shard_path(wire_.rank()), owned);
+    if (!owned.empty()) report = write_shard(temporary_ + "/" + shard_path(wire_.rank()), info_, owned);
     const std::vector<std::string> errors = wire_.gather(report.error);
     const std::vector<std::string> tensors = wire_.gather(report.tensors.dump());
     const std::vector<Numbers> numbers = wire_.gather(report.numbers);
