@@ -1,23 +1,16 @@
 #pragma once
-/// Loading what another layout may have saved. Every fragment is read by one rank, the one that needs most of it, hashed
-/// on its way, and handed to the others: the job reads each byte once.
+/// Loading what another layout may have saved. Every fragment is read by one rank, the one that needs most of it,
+/// hashed on its way, and handed to the others: the job reads each byte once.
 
 #include <span>
 #include <string>
 #include <vector>
 
+#include "checkpoint/block_reader.h"
 #include "checkpoint/shard.h"
 #include "checkpoint/wire.h"
 
 namespace checkpoint {
-
-/// The index of a folder that save_sharded() made, or of a file that save() made; with the folder that its paths are
-/// relative to. DamagedError, CheckpointError where there is none. Reads no tensor.
-struct OpenCheckpoint {
-  Index index;
-  std::string folder;
-};
-OpenCheckpoint open_checkpoint(const std::string& path);
 
 /// All ranks together, with rank 0's checkpoint; fills every wanted fragment. DamagedError on every rank where bytes do
 /// not have their hash, or are not there: what was wanted is then partly overwritten.
