@@ -7,6 +7,7 @@
 
 #include "checkpoint/block_reader.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/verification.h"
 
 namespace checkpoint {
 namespace {
@@ -55,16 +56,19 @@ std::vector<Candidate> prune(const std::string& dir, const Retention& retention)
   std::vector<Listed> whole = list(dir);
   std::erase_if(whole, [](const Listed& listed) { return !listed.damage.empty(); });
   const int64_t num_last = std::max<int64_t>(retention.keep_last, 1);
-  std::vector<Candidate> deleted;
-  for (int64_t i = 0; i + num_last < std::ssize(whole); ++i) {
-    const Listed& listed = whole[static_cast<size_t>(i)];
-    const int64_t step = listed.candidate.step;
-    const bool is_round = retention.keep_every > 0 && step % retention.keep_every == 0;
-    if (is_round || listed.is_pinned) continue;
-    remove_checkpoint(dir, step);
-    deleted.push_back(listed.candidate);
+  int64_t num_good = 0;
+  std::vector<Candidate> old;  // newest first
+  for (auto listed = whole.rbegin(); listed != whole.rend(); ++listed) {
+    if (num_good < num_last) {
+      num_good += verify(listed->candidate.path).damages.empty() ? 1 : 0;
+      continue;
+    }
+    const bool is_round = retention.keep_every > 0 && listed->candidate.step % retention.keep_every == 0;
+    if (!is_round && !listed->is_pinned) old.push_back(listed->candidate);
   }
-  return deleted;
+  std::reverse(old.begin(), old.end());
+  for (const Candidate& candidate : old) remove_checkpoint(dir, candidate.step);
+  return old;
 }
 
 }  // namespace checkpoint

@@ -24,8 +24,9 @@ struct Listed {
 /// By step. CheckpointError where there is no such folder.
 std::vector<Listed> list(const std::string& dir);
 
-/// Deletes checkpoints by the rules of `retention`, where only whole ones count; damaged and pinned ones stay. At least
-/// one is kept. Returns those that were deleted. StorageError.
+/// Deletes checkpoints by the rules of `retention`, and returns those. Reads the newest ones until `keep_last` of them
+/// have all their hashes, and deletes only what is older: damaged and pinned ones stay. At least one good one is kept.
+/// StorageError.
 std::vector<Candidate> prune(const std::string& dir, const Retention& retention);
 
 }  // namespace checkpoint

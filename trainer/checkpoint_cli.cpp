@@ -89,9 +89,9 @@ void CheckpointCli::add_writers() {
   prune_app_->add_option("--keep-every", prune_.retention.keep_every, "Those of steps that this divides stay, too")
       ->check(at_least(1));
   prune_app_->footer(
-      "Counts only checkpoints that are whole, and leaves damaged ones alone, for you to look at. One with a file "
-      "KEEP\n"
-      "in its folder stays.\n\n"
+      "Reads the newest ones as 'verify' does until that many of them are good, and deletes what is older. Damaged "
+      "ones\n"
+      "do not count and are left alone, for you to look at; one with a file KEEP in its folder stays.\n\n"
       "Examples:\n"
       "  trainer checkpoint prune runs/a/checkpoints --keep-last 2 --keep-every 10000\n"
       "  touch runs/a/checkpoints/step_00001000/KEEP");

@@ -99,7 +99,7 @@ ExitCode run(const CheckpointVerifyCommand& command) {
     for (const std::string& damage : found.damages) fmt::print(stderr, "{}\n", damage);
     is_good = is_good && found.damages.empty();
     fmt::print("{}: {}: {} of {} tensors in {} files, {} blocks\n", path,
-               found.damages.empty() ? "good" : fmt::format("DAMAGED in {} places", found.damages.size()),
+               found.damages.empty() ? "good" : fmt::format("DAMAGED, {} found", found.damages.size()),
                format_bytes(found.bytes), found.num_tensors, found.num_files, found.num_blocks);
   }
   return is_good ? ExitCode::finished : ExitCode::checkpoint;

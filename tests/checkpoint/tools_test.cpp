@@ -32,6 +32,15 @@ class Tools : public testing::Test {
   std::string save(int64_t step, int64_t num_files = 2, const std::string& dir = "a") {
     return tests::save_in_shards(folder_ / dir, step, state_, num_files, rank_.device());
   }
+  /// In a tensor's bytes in the last shard.
+  static void flip_a_bit(const std::string& folder) {
+    const auto index = checkpoint::open_checkpoint(folder).index;
+    const checkpoint::StoredFragment& last = index.fragments.back();
+    const std::string shard = folder + "/" + index.files[static_cast<size_t>(last.file)].path;
+    std::string bytes = read_file(shard);
+    bytes[static_cast<size_t>(last.offset)] ^= 1;
+    write_file(shard, bytes);
+  }
   std::vector<int64_t> steps() const {
     std::vector<int64_t> all;
     for (const auto& candidate : checkpoint::list_checkpoints(folder_ / "a")) all.push_back(candidate.step);
@@ -88,6 +97,15 @@ TEST_F(Tools, PruneNeverDeletesTheLastWholeOne) {
   checkpoint::prune(folder_ / "a", {.keep_last = 0});
 
   EXPECT_THAT(steps(), ElementsAre(10, 20));
+}
+
+TEST_F(Tools, PruneDoesNotCountOneWithAFlippedBit) {
+  for (const int64_t step : {10, 20}) save(step);
+  flip_a_bit(save(30));
+
+  checkpoint::prune(folder_ / "a", {.keep_last = 1});
+
+  EXPECT_THAT(steps(), ElementsAre(20, 30));
 }
 
 // ---- diff ----
@@ -163,11 +181,8 @@ TEST_F(Tools, ConsolidateWritesTheFileThatOneRankWouldHaveSaved) {
 }
 
 TEST_F(Tools, ConsolidateWritesNothingFromDamage) {
-  const std::string shard = save(10, 3) + "/shards/000/rank_00001.h5", output = folder_ / "output.h5";
-  const auto index = checkpoint::open_checkpoint(folder_ / "a/step_00000010").index;
-  std::string bytes = read_file(shard);
-  bytes[static_cast<size_t>(index.fragments[1].offset)] ^= 1;
-  write_file(shard, bytes);
+  const std::string output = folder_ / "output.h5";
+  flip_a_bit(save(10, 3));
 
   EXPECT_THROW(checkpoint::consolidate(folder_ / "a/step_00000010", output), DamagedError);
   EXPECT_FALSE(fs::exists(output));
