@@ -59,26 +59,6 @@ bool is_real_folder(const std::string& path) {
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-/// A folder that goes is renamed first: what has a checkpoint's name is whole at every moment.
-void remove_checkpoint(const std::string& dir, const std::string& name) {
-  const std::string trash = fmt::format("{}/{}{}", dir, kTrashPrefix, name);
-  std::error_code error;
-  std::filesystem::remove_all(trash, error);
-  std::filesystem::rename(dir + "/" + name, trash, error);
-  if (!error) std::filesystem::remove_all(trash, error);
-  if (error) {
-    throw tensor::StorageError(
-        fmt::format("{}/{}: an old checkpoint cannot be deleted: {}.\n  Fix: make the folder writable, or set "
-                    "checkpoint.keep_last = 0 to keep all.",
-                    dir, name, error.message()));
-  }
-}
-
-bool is_pinned(const std::string& path) {
-  struct stat status {};
-  return ::stat((path + "/" + kKeepFile).c_str(), &status) == 0;
-}
-
 void create_folder(const std::string& dir) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
@@ -110,6 +90,26 @@ std::optional<Candidate> latest_checkpoint(const std::string& dir) {
   return std::move(candidates.back());
 }
 
+void remove_checkpoint(const std::string& dir, int64_t step) {
+  const std::string name = folder_name(step);
+  const std::string trash = fmt::format("{}/{}{}", dir, kTrashPrefix, name);
+  std::error_code error;
+  std::filesystem::remove_all(trash, error);
+  std::filesystem::rename(dir + "/" + name, trash, error);
+  if (!error) std::filesystem::remove_all(trash, error);
+  if (error) {
+    throw tensor::StorageError(
+        fmt::format("{}/{}: an old checkpoint cannot be deleted: {}.\n  Fix: make the folder writable, or set "
+                    "checkpoint.keep_last = 0 to keep all.",
+                    dir, name, error.message()));
+  }
+}
+
+bool is_pinned(const std::string& path) {
+  struct stat status {};
+  return ::stat((path + "/" + kKeepFile).c_str(), &status) == 0;
+}
+
 /// Newer ones than `step` do not count: they belong to a run that went further, or were found damaged.
 void keep_newest(const std::string& dir, int64_t step, const Retention& retention) {
   if (retention.keep_last <= 0) return;
@@ -118,7 +118,7 @@ void keep_newest(const std::string& dir, int64_t step, const Retention& retentio
   for (int64_t i = 0; i + retention.keep_last < std::ssize(candidates); ++i) {
     const Candidate& candidate = candidates[static_cast<size_t>(i)];
     const bool is_round = retention.keep_every > 0 && candidate.step % retention.keep_every == 0;
-    if (!is_round && !is_pinned(candidate.path)) remove_checkpoint(dir, folder_name(candidate.step));
+    if (!is_round && !is_pinned(candidate.path)) remove_checkpoint(dir, candidate.step);
   }
 }
 

@@ -23,6 +23,10 @@ std::string folder_name(int64_t step);                            ///< "step_000
 std::vector<Candidate> list_checkpoints(const std::string& dir);  ///< by step; empty where there is no folder
 std::optional<Candidate> latest_checkpoint(const std::string& dir);
 
+bool is_pinned(const std::string& path);  ///< has a KEEP file
+/// A folder that goes is renamed first: what has a checkpoint's name is whole at every moment. StorageError.
+void remove_checkpoint(const std::string& dir, int64_t step);
+
 struct Retention {
   int64_t keep_last = 0;   ///< the newest ones; 0: all
   int64_t keep_every = 0;  ///< and those of steps that this divides; 0: none

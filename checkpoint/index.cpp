@@ -39,17 +39,24 @@ class Check {
  public:
   Check(const Index& index, const std::string& place) : index_(index), place_(place) {}
 
-  void run() const {
-    std::vector<int64_t> found(index_.tensors.size(), 0);
+  void places() const {
+    for (const StoredFragment& stored : index_.fragments) check_place(stored);
+  }
+
+  /// Of fragments in their places.
+  void coverage() const {
+    std::vector<std::vector<const Fragment*>> of_tensor(index_.tensors.size());
     for (const StoredFragment& stored : index_.fragments) {
-      check_place(stored);
-      found[static_cast<size_t>(stored.fragment.tensor)] += stored.fragment.numel();
+      if (stored.fragment.numel() > 0)
+        of_tensor[static_cast<size_t>(stored.fragment.tensor)].push_back(&stored.fragment);
     }
-    for (size_t i = 0; i < found.size(); ++i) {
+    for (size_t i = 0; i < of_tensor.size(); ++i) {
+      check_no_overlap(index_.tensors[i], of_tensor[i]);  // so the sum is at most numel
+      int64_t found = 0;
+      for (const Fragment* fragment : of_tensor[i]) found += fragment->numel();
       const TensorInfo& info = index_.tensors[i];
-      require(found[i] == info.shape.numel(), "\"{}\" {} has {} elements", info.name, info.shape.str(), found[i]);
+      require(found == info.shape.numel(), "of \"{}\" {} there are {} elements", info.name, info.shape.str(), found);
     }
-    check_no_overlap();
   }
 
  private:
@@ -79,32 +86,44 @@ class Check {
             "a fragment has no hash");
   }
 
-  void check_no_overlap() const {
-    std::map<int64_t, std::vector<const Fragment*>> by_tensor;
-    for (const StoredFragment& stored : index_.fragments) by_tensor[stored.fragment.tensor].push_back(&stored.fragment);
-    for (auto& [tensor, fragments] : by_tensor) {
-      std::sort(fragments.begin(), fragments.end(), [](const Fragment* a, const Fragment* b) {
-        return std::pair(a->box.first_column, detail::rows_of(*a).begin) <
-               std::pair(b->box.first_column, detail::rows_of(*b).begin);
-      });
-      // Boxes of one width, side by side: only neighbours in this order can meet. Others are compared with all.
-      const auto width = [](const Fragment* f) { return std::pair(f->box.first_column, f->box.num_columns); };
-      for (size_t i = 0; i < fragments.size(); ++i) {
-        for (size_t j = i + 1; j < fragments.size(); ++j) {
-          const bool may_meet = j == i + 1 || width(fragments[i]) != width(fragments[j]);
-          require(
-              !may_meet || columns_apart(*fragments[i], *fragments[j]) || overlap(*fragments[i], *fragments[j]) == 0,
-              "\"{}\" has elements twice", index_.tensors[static_cast<size_t>(tensor)].name);
-          if (j > i + 1 && width(fragments[i]) == width(fragments[j])) break;
-        }
+  using Fragments = std::vector<const Fragment*>;
+
+  /// Fragments of boxes over the same columns lie in one line, where neighbours are compared; lines of boxes over other
+  /// columns that cross are compared row by row.
+  void check_no_overlap(const TensorInfo& info, const Fragments& fragments) const {
+    std::map<std::pair<int64_t, int64_t>, Fragments> lines;
+    for (const Fragment* f : fragments) lines[{f->box.first_column, f->box.num_columns}].push_back(f);
+    for (auto& [columns, line] : lines) {
+      std::sort(line.begin(), line.end(),
+                [](const Fragment* a, const Fragment* b) { return begin_of(*a) < begin_of(*b); });
+      for (size_t i = 1; i < line.size(); ++i) require_apart(info, *line[i - 1], *line[i]);
+    }
+    for (auto a = lines.begin(); a != lines.end(); ++a) {
+      const int64_t end = a->first.first + a->first.second;
+      for (auto b = std::next(a); b != lines.end() && b->first.first < end; ++b) {
+        require_lines_apart(info, a->second, b->second);
       }
     }
   }
 
-  static bool columns_apart(const Fragment& a, const Fragment& b) {
-    return a.box.first_column + a.box.num_columns <= b.box.first_column ||
-           b.box.first_column + b.box.num_columns <= a.box.first_column;
+  /// Both in order of rows.
+  void require_lines_apart(const TensorInfo& info, const Fragments& a, const Fragments& b) const {
+    auto first = b.begin();
+    for (const Fragment* fragment : a) {
+      const Range rows = detail::rows_of(*fragment);
+      while (first != b.end() && detail::rows_of(**first).end <= rows.begin) ++first;
+      for (auto other = first; other != b.end() && detail::rows_of(**other).begin < rows.end; ++other) {
+        require_apart(info, *fragment, **other);
+      }
+    }
   }
+
+  void require_apart(const TensorInfo& info, const Fragment& a, const Fragment& b) const {
+    require(overlap(a, b) == 0, "\"{}\" has elements twice", info.name);
+  }
+
+  /// In the line of all boxes over these columns.
+  static int64_t begin_of(const Fragment& f) { return f.box.first_row * f.box.num_columns + f.range.begin; }
 
   const Index& index_;
   const std::string& place_;
@@ -126,7 +145,12 @@ Box whole_box(const Shape& shape) {
   return {.first_row = 0, .num_rows = rows, .first_column = 0, .num_columns = rows == 0 ? 0 : shape.numel() / rows};
 }
 
-void check_index(const Index& index, const std::string& place) { Check(index, place).run(); }
+void check_places(const Index& index, const std::string& place) { Check(index, place).places(); }
+
+void check_index(const Index& index, const std::string& place) {
+  check_places(index, place);
+  Check(index, place).coverage();
+}
 
 // ---- on the wire
 

@@ -40,8 +40,10 @@ int64_t element_bytes(const Index& index, const Fragment& fragment);
 /// The rows and columns of a tensor as fragments see it.
 Box whole_box(const tensor::Shape& shape);
 
-/// DamagedError where a fragment lies outside of its tensor or file, a hash is missing, or a tensor's elements are not
-/// there exactly once. `place` is named in the message.
+/// DamagedError where a fragment lies outside of its tensor or file, or a hash is missing. `place` is named in the
+/// message.
+void check_places(const Index& index, const std::string& place);
+/// And where a tensor's elements are not there exactly once.
 void check_index(const Index& index, const std::string& place);
 
 /// For ranks to tell each other.

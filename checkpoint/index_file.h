@@ -3,12 +3,8 @@
 /// own name, and the tables of an Index, which this program reads in their place.
 ///
 ///   /                          attributes format, format_version, step, samples, tokens, seed, build_id
-///   /config.toml               the run's config
 ///   /weights/<name> ...        virtual; paths of shards are relative to the index, so that the folder may move
-///   /_tables/tensors.json      [[name, dtype, [sizes]], ...]           /_tables/files.json   [[path, bytes], ...]
-///   /_tables/fragments         int64 [n, 10]: tensor, first row, rows, first column, columns, begin, end (of the box),
-///                              file, offset, first block
-///   /_tables/block_xxh3_64     int64 [blocks, 1]
+///   /config.toml, /_tables     see tables.h
 
 #include <string>
 
@@ -22,5 +18,9 @@ void write_index(const std::string& path, const Index& index);
 
 /// DamagedError where it is not an index, or contradicts itself.
 Index read_index(const InputFile& file);
+
+/// What a shard says of itself, as an index of one file that is called `path`: its tensors lack what other shards have.
+/// DamagedError.
+Index read_shard(const InputFile& file, const std::string& path);
 
 }  // namespace checkpoint

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "checkpoint/content_hash.h"
+#include "checkpoint/format.h"
 #include "checkpoint/layout.h"
+#include "checkpoint/tables.h"
 #include "tensor/device.h"
 
 namespace checkpoint {
@@ -19,6 +22,25 @@ namespace {
 constexpr int64_t kMetadataBytes = 1 << 20;
 constexpr int64_t kMetadataBytesPerFragment = 8 << 10;
 constexpr int kNumBuffers = 3;  // one is read into, one written, one between
+
+/// What a shard of these will say of itself: all but offsets and hashes.
+Index describe(const RunInfo& info, std::span<const LocalFragment> fragments) {
+  Index index{.info = info, .tensors = {}, .files = {}, .fragments = {}, .block_hashes = {}};
+  std::map<std::string, int64_t> places;
+  std::map<std::string, const TensorInfo*> infos;
+  for (const LocalFragment& local : fragments) infos[local.info.name] = &local.info;
+  for (const auto& [name, tensor] : infos) {
+    places[name] = std::ssize(index.tensors);
+    index.tensors.push_back(*tensor);
+  }
+  for (const LocalFragment& local : fragments) {
+    StoredFragment stored{.fragment = local.fragment, .first_block = std::ssize(index.block_hashes)};
+    stored.fragment.tensor = places.at(local.info.name);
+    index.block_hashes.resize(index.block_hashes.size() + static_cast<size_t>(num_blocks(index, stored.fragment)));
+    index.fragments.push_back(stored);
+  }
+  return index;
+}
 
 }  // namespace
 
@@ -36,8 +58,12 @@ int64_t shard_bytes(std::span<const LocalFragment> fragments) {
   return bytes;
 }
 
-ShardWriter::ShardWriter(std::string path, std::vector<LocalFragment> fragments, int64_t staging_bytes)
-    : path_(std::move(path)), fragments_(std::move(fragments)), staging_bytes_(staging_bytes) {
+ShardWriter::ShardWriter(std::string path, const RunInfo& info, std::vector<LocalFragment> fragments,
+                         int64_t staging_bytes)
+    : path_(std::move(path)),
+      fragments_(std::move(fragments)),
+      staging_bytes_(staging_bytes),
+      own_(describe(info, fragments_)) {
   // The optimizer changes the first ones first: these are written last, and copied where they must be.
   for (size_t i = fragments_.size(); i-- > 0;) {
     const Tensor& values = fragments_[i].values;
@@ -87,11 +113,12 @@ void ShardWriter::before_update() {
 void ShardWriter::run() {
   try {
     TemporaryFile file(path_);
-    lay_out(file);
+    const std::unique_ptr<TableWriter> tables = lay_out(file);
     std::thread writer([&] { write_blocks(file); });
     read_blocks();
     writer.join();
     if (written_.error.empty()) {
+      write_tables(file, *tables);
       file.publish();
       struct stat status {};
       if (::stat(path_.c_str(), &status) == 0) written_.file_bytes = status.st_size;
@@ -104,21 +131,33 @@ void ShardWriter::run() {
   changed_.notify_all();
 }
 
-void ShardWriter::lay_out(const TemporaryFile& file) {
+std::unique_ptr<TableWriter> ShardWriter::lay_out(const TemporaryFile& file) {
   file.reserve(shard_bytes(fragments_));
   Layout layout(file);
+  layout.describe_run(own_.info, format::kShardFormatName, 0);
   for (const LocalFragment& local : fragments_) {
     CHECK(local.values.is_contiguous() && local.values.numel() == local.fragment.numel(), "{} has its {} values",
           local.info.name, local.fragment.numel());
     written_.offsets.push_back(
         layout.add_values(dataset_name(local.info, local.fragment), local.info.dtype, local.fragment.numel()));
   }
+  auto tables = std::make_unique<TableWriter>(layout, own_);
   layout.close();
   const std::lock_guard lock(mutex_);
   for (int i = 0; i < kNumBuffers; ++i) {
     buffers_.push_back(std::make_unique<AlignedBuffer>(kBlockBytes));
     free_.push_back(buffers_.back().get());
   }
+  return tables;
+}
+
+void ShardWriter::write_tables(const TemporaryFile& file, const TableWriter& tables) {
+  for (size_t i = 0; i < fragments_.size(); ++i) {
+    StoredFragment& stored = own_.fragments[i];
+    stored.offset = written_.offsets[i];
+    std::ranges::copy(written_.block_hashes[i], own_.block_hashes.begin() + stored.first_block);
+  }
+  tables.write(file, own_);
 }
 
 void ShardWriter::read_blocks() {

@@ -40,10 +40,12 @@ struct WrittenShard {
   std::vector<std::vector<uint64_t>> block_hashes;  ///< by fragment
 };
 
+class TableWriter;
+
 class ShardWriter {
  public:
   /// Starts to write. What the fragments borrow may change after before_update() only.
-  ShardWriter(std::string path, std::vector<LocalFragment> fragments, int64_t staging_bytes);
+  ShardWriter(std::string path, const RunInfo& info, std::vector<LocalFragment> fragments, int64_t staging_bytes);
   ShardWriter(const ShardWriter&) = delete;
   ~ShardWriter();  ///< waits
 
@@ -69,7 +71,8 @@ class ShardWriter {
   };
 
   void run();  // the reading thread
-  void lay_out(const TemporaryFile& file);
+  std::unique_ptr<TableWriter> lay_out(const TemporaryFile& file);
+  void write_tables(const TemporaryFile& file, const TableWriter& tables);
   void read_blocks();
   AlignedBuffer* claim_buffer();
   void read(Block& block, AlignedBuffer& buffer);
@@ -82,6 +85,7 @@ class ShardWriter {
   std::vector<LocalFragment> fragments_;
   int64_t staging_bytes_;
   std::vector<Block> blocks_;
+  Index own_;  // of this file alone: its tables tell what is in it
   WrittenShard written_;
 
   mutable std::mutex mutex_;  // of all below, and of blocks' copies

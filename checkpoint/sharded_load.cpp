@@ -1,19 +1,13 @@
 #include "checkpoint/sharded_load.h"
 
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 #include <cstring>
 #include <deque>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/catalog.h"
-#include "checkpoint/content_hash.h"
 #include "checkpoint/difference.h"
-#include "checkpoint/index_file.h"
-#include "checkpoint/manifest.h"
 
 namespace checkpoint {
 
@@ -23,58 +17,6 @@ using tensor::MemoryCategory;
 using tensor::Tensor;
 
 namespace {
-
-/// A file of save() as a checkpoint of one shard, in which every tensor is one fragment with one hash.
-Index index_of_single_file(const InputFile& file, const std::string& name) {
-  const Catalog catalog = read_catalog(file);
-  Index index{
-      .info = catalog.info, .tensors = {}, .files = {{name, file.bytes()}}, .fragments = {}, .block_hashes = {}};
-  index.block_bytes = std::numeric_limits<int64_t>::max();
-  for (const StoredTensor& stored : catalog.tensors) {
-    const TensorInfo& info = stored.hashed.info;
-    const Box whole = whole_box(info.shape);
-    index.fragments.push_back(
-        {.fragment = {.tensor = std::ssize(index.tensors), .box = whole, .range = {0, whole.numel()}},
-         .file = 0,
-         .offset = stored.offset,
-         .first_block = std::ssize(index.block_hashes)});
-    index.tensors.push_back(info);
-    index.block_hashes.push_back(stored.hashed.hash);
-  }
-  check_index(index, file.path());
-  return index;
-}
-
-bool is_folder(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
-
-/// A stretch of a fragment that is read and hashed at once.
-struct Block {
-  Fragment part;
-  int64_t file = 0;
-  int64_t offset = 0;
-  uint64_t hash = 0;
-};
-
-std::vector<Block> blocks_of(const Index& index) {
-  std::vector<Block> blocks;
-  for (const StoredFragment& stored : index.fragments) {
-    const int64_t element = element_bytes(index, stored.fragment);
-    const int64_t most = index.block_bytes / element;
-    auto hash = index.block_hashes.begin() + stored.first_block;
-    for (int64_t begin = 0; begin < stored.fragment.numel();) {
-      const int64_t count = std::min(most, stored.fragment.numel() - begin);
-      Block block{
-          .part = stored.fragment, .file = stored.file, .offset = stored.offset + begin * element, .hash = *hash++};
-      block.part.range = {stored.fragment.range.begin + begin, stored.fragment.range.begin + begin + count};
-      blocks.push_back(block);
-      begin += count;
-    }
-  }
-  return blocks;
-}
 
 template <class From, class To>
 void convert(const void* from, int64_t count, void* to) {
@@ -167,7 +109,7 @@ class Wants {
 class Load {
  public:
   Load(const Wire& wire, const OpenCheckpoint& checkpoint, std::span<const LocalFragment> wanted)
-      : wire_(wire), checkpoint_(checkpoint), blocks_(blocks_of(checkpoint.index)) {
+      : wire_(wire), checkpoint_(checkpoint), blocks_(blocks_of(checkpoint.index)), reader_(checkpoint) {
     std::map<std::string_view, int64_t> places;
     const std::vector<TensorInfo>& tensors = checkpoint.index.tensors;
     for (size_t i = 0; i < tensors.size(); ++i) places[tensors[i].name] = static_cast<int64_t>(i);
@@ -221,29 +163,14 @@ class Load {
     return checkpoint_.index.tensors[static_cast<size_t>(block.part.tensor)].dtype;
   }
 
+  /// Where that fails the others still wait for the bytes: they get wrong ones, and a vote after.
   std::vector<std::byte> read(const Block& block) {
-    std::vector<std::byte> bytes(static_cast<size_t>(block.part.numel() * tensor::size_of(dtype_of(block))));
-    const ShardFile& file = checkpoint_.index.files[static_cast<size_t>(block.file)];
     try {
-      if (!input_ || input_file_ != block.file) {
-        input_ = std::make_unique<InputFile>(checkpoint_.folder + "/" + file.path);
-        input_file_ = block.file;
-      }
-      input_->read_at(block.offset, bytes.data(), std::ssize(bytes));
-      const uint64_t found = hash_bytes(bytes.data(), std::ssize(bytes));
-      if (found != block.hash && failure_.empty()) {
-        const TensorInfo& info = checkpoint_.index.tensors[static_cast<size_t>(block.part.tensor)];
-        failure_ = fmt::format(
-            "{}/{}: this checkpoint is damaged: \"{}\" {}, {} bytes at offset {}, has the hash {:016x}, and was "
-            "written "
-            "with {:016x}.",
-            checkpoint_.folder, file.path, info.name, info.shape.str(), bytes.size(), block.offset, found, block.hash);
-      }
-    } catch (const tensor::Error& error) {  // the others wait for the bytes: they get wrong ones, and a vote after
+      return reader_.read(block);
+    } catch (const tensor::Error& error) {
       if (failure_.empty()) failure_ = error.what();
-      input_.reset();
+      return std::vector<std::byte>(static_cast<size_t>(reader_.bytes_of(block)));
     }
-    return bytes;
   }
 
   void hand_out(const Block& block, const std::vector<std::byte>& bytes, const Wants& wants) {
@@ -320,31 +247,12 @@ class Load {
   const OpenCheckpoint& checkpoint_;
   std::vector<Block> blocks_;
   std::vector<Target> targets_;
-  std::unique_ptr<InputFile> input_;
-  int64_t input_file_ = 0;
+  BlockReader reader_;
   std::deque<Sending> sending_;  // oldest first
   std::string failure_;
 };
 
 }  // namespace
-
-OpenCheckpoint open_checkpoint(const std::string& path) {
-  if (!is_folder(path)) {
-    const InputFile file(path);
-    return {index_of_single_file(file, path.substr(path.find_last_of('/') + 1)), folder_of(path)};
-  }
-  const Manifest manifest = read_manifest(path);
-  OpenCheckpoint opened{read_index(InputFile(path + "/" + kIndexFile)), path};
-  const auto differs = [](const ShardFile& a, const ShardFile& b) { return a.path != b.path || a.bytes != b.bytes; };
-  const std::vector<ShardFile>& files = opened.index.files;
-  bool is_same = files.size() == manifest.files.size() && opened.index.info.progress.step == manifest.step;
-  for (size_t i = 0; is_same && i < files.size(); ++i) is_same = !differs(files[i], manifest.files[i]);
-  if (!is_same) {
-    throw DamagedError(fmt::format("{}: this checkpoint is damaged: {} and {} tell of different files.", path,
-                                   kManifestFile, kIndexFile));
-  }
-  return opened;
-}
 
 void load_fragments(const Wire& wire, const OpenCheckpoint& checkpoint, std::span<const LocalFragment> wanted) {
   Load(wire, checkpoint, wanted).run();

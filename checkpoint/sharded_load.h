@@ -6,18 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/block_reader.h"
 #include "checkpoint/shard.h"
 #include "checkpoint/wire.h"
 
 namespace checkpoint {
-
-/// The index of a folder that save_sharded() made, or of a file that save() made; with the folder that its paths are
-/// relative to. DamagedError, CheckpointError where there is none. Reads no tensor.
-struct OpenCheckpoint {
-  Index index;
-  std::string folder;
-};
-OpenCheckpoint open_checkpoint(const std::string& path);
 
 /// All ranks together, with rank 0's checkpoint; fills every wanted fragment. DamagedError on every rank where bytes do
 /// not have their hash, or are not there: what was wanted is then partly overwritten.

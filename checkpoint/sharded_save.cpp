@@ -170,7 +170,7 @@ void ShardedSave::start(const RunInfo& info, std::vector<LocalFragment> owned) {
   phase_ = Phase::writing;
   if (owned.empty()) return;
   const std::string file = temporary_ + "/" + shard_file(wire_.rank());
-  shard_ = std::make_unique<ShardWriter>(file, std::move(owned), options_.staging_bytes);
+  shard_ = std::make_unique<ShardWriter>(file, info_, std::move(owned), options_.staging_bytes);
 }
 
 void ShardedSave::before_update() {
@@ -247,6 +247,16 @@ void ShardedSave::remove_temporary() {
   if (!wire_.is_root() || temporary_.empty()) return;
   std::error_code error;
   fs::remove_all(temporary_, error);
+}
+
+std::string save_sharded(const Wire& wire, const std::string& dir, const RunInfo& info,
+                         std::span<const LocalFragment> owned) {
+  ShardedSave save(wire, {.dir = dir, .retention = {}});
+  std::vector<LocalFragment> views;
+  for (const LocalFragment& local : owned) views.push_back({local.info, local.fragment, local.values.view()});
+  save.start(info, std::move(views));
+  save.finish();
+  return save.path();
 }
 
 }  // namespace checkpoint

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -68,5 +69,9 @@ class ShardedSave {
   std::atomic<bool> is_publishing_ = false;
   std::string publish_error_;
 };
+
+/// The same at once, without background and retention. Returns the folder.
+std::string save_sharded(const Wire& wire, const std::string& dir, const RunInfo& info,
+                         std::span<const LocalFragment> owned);
 
 }  // namespace checkpoint

@@ -12,6 +12,8 @@
 /// HDF5 lays out and describes; the bytes of tensors go by our own pread and pwrite, so that an error has its errno and
 /// no size or offset of a foreign file is trusted before it was compared with the file's size.
 
+#include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +25,11 @@ namespace checkpoint {
 /// Writes a checkpoint under a temporary name, then publishes it as `path` in one atomic step: whatever happens in
 /// between, `path` is what it was before or complete and on disk. StorageError names the file and what the system said.
 void save(const std::string& path, const RunInfo& info, std::span<const NamedTensor> tensors);
+
+/// The same for tensors that never are in memory together: `read` gives the bytes of one, by its place in the list,
+/// which is in order of name. It is asked twice for each, the first time for its hash.
+using ReadTensor = std::function<std::vector<std::byte>(size_t)>;
+void save(const std::string& path, const RunInfo& info, std::span<const TensorInfo> tensors, const ReadTensor& read);
 
 /// Fills `tensors` from the file. They must be exactly what the file holds, in name, dtype and shape; all differences
 /// are reported at once, before any tensor is touched. DamagedError where contents do not match their hashes; the

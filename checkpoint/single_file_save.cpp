@@ -33,19 +33,6 @@ class HostBytes {
   std::vector<std::byte> copy_;
 };
 
-/// A name is a path of at most kMaxDepth parts, none empty, ".", ".." or the config's.
-bool is_valid_name(std::string_view name) {
-  if (name.empty() || name.size() > format::kMaxNameBytes || name == format::kConfigText) return false;
-  int depth = 0;
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    const std::string_view part = name.substr(begin, end - begin);
-    if (part.empty() || part == "." || part == ".." || ++depth > format::kMaxDepth) return false;
-    begin = end + 1;
-  }
-  return true;
-}
-
 std::vector<const NamedTensor*> sorted_by_name(std::span<const NamedTensor> tensors) {
   std::vector<const NamedTensor*> sorted;
   for (const NamedTensor& named : tensors) {
@@ -71,37 +58,65 @@ std::vector<HashedTensor> hash_all(const std::vector<const NamedTensor*>& tensor
   return hashed;
 }
 
-}  // namespace
+int64_t bytes_of_tensor(const TensorInfo& info) { return info.shape.numel() * tensor::size_of(info.dtype); }
 
-int64_t file_bytes(const RunInfo& info, std::span<const NamedTensor> tensors) {
-  return std::accumulate(
-      tensors.begin(), tensors.end(),
-      kMetadataBytes + static_cast<int64_t>(info.config_text.size() + info.build_id.size()),
-      [](int64_t sum, const NamedTensor& named) { return sum + named.tensor->bytes() + kMetadataBytesPerTensor; });
+int64_t room_for(const RunInfo& info, const std::vector<HashedTensor>& tensors) {
+  return std::accumulate(tensors.begin(), tensors.end(),
+                         kMetadataBytes + static_cast<int64_t>(info.config_text.size() + info.build_id.size()),
+                         [](int64_t sum, const HashedTensor& tensor) {
+                           return sum + bytes_of_tensor(tensor.info) + kMetadataBytesPerTensor;
+                         });
 }
 
-void save(const std::string& path, const RunInfo& info, std::span<const NamedTensor> tensors) {
+/// Lays the file out, then writes what bytes_of(i) gives for every tensor.
+template <class BytesOf>
+void write_file(const std::string& path, const RunInfo& info, const std::vector<HashedTensor>& tensors,
+                const BytesOf& bytes_of) {
   CHECK(info.config_text.size() <= format::kMaxTextBytes, "the config of {} bytes fits", info.config_text.size());
   CHECK(info.config_text.find('\0') == std::string::npos, "the config is text");
   CHECK(info.build_id.size() <= format::kMaxBuildIdBytes, "the build id of {} bytes fits", info.build_id.size());
-  const std::vector<const NamedTensor*> sorted = sorted_by_name(tensors);
-  const std::vector<HashedTensor> hashed = hash_all(sorted);
   TemporaryFile file(path);
-  file.reserve(file_bytes(info, tensors));  // before HDF5 writes: it recovers badly from a full disk
+  file.reserve(room_for(info, tensors));  // before HDF5 writes: it recovers badly from a full disk
 
   Layout layout(file);
-  layout.describe_run(info, format::kFormatName, hash_contents(info, hashed));
+  layout.describe_run(info, format::kFormatName, hash_contents(info, tensors));
   const int64_t config_offset = layout.add_text(format::kConfigText, info.config_text);
   std::vector<int64_t> offsets;
-  for (const HashedTensor& tensor : hashed) offsets.push_back(layout.add_tensor(tensor));
+  for (const HashedTensor& tensor : tensors) offsets.push_back(layout.add_tensor(tensor));
   layout.close();
 
   // an empty text has one byte, NUL
   file.write_at(config_offset, info.config_text.c_str(), std::max<int64_t>(std::ssize(info.config_text), 1));
-  for (size_t i = 0; i < sorted.size(); ++i) {
-    file.write_at(offsets[i], HostBytes(*sorted[i]->tensor).data(), sorted[i]->tensor->bytes());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    file.write_at(offsets[i], bytes_of(i).data(), bytes_of_tensor(tensors[i].info));
   }
   file.publish();
+}
+
+}  // namespace
+
+int64_t file_bytes(const RunInfo& info, std::span<const NamedTensor> tensors) {
+  std::vector<HashedTensor> described;
+  for (const NamedTensor& named : tensors) {
+    described.push_back({{named.name, named.tensor->dtype(), named.tensor->shape()}, 0});
+  }
+  return room_for(info, described);
+}
+
+void save(const std::string& path, const RunInfo& info, std::span<const NamedTensor> tensors) {
+  const std::vector<const NamedTensor*> sorted = sorted_by_name(tensors);
+  write_file(path, info, hash_all(sorted), [&](size_t i) { return HostBytes(*sorted[i]->tensor); });
+}
+
+void save(const std::string& path, const RunInfo& info, std::span<const TensorInfo> tensors, const ReadTensor& read) {
+  std::vector<HashedTensor> hashed;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    CHECK(i == 0 || tensors[i - 1].name < tensors[i].name, "the tensors come in order of name");
+    const std::vector<std::byte> bytes = read(i);
+    CHECK(std::ssize(bytes) == bytes_of_tensor(tensors[i]), "\"{}\" has all its bytes", tensors[i].name);
+    hashed.push_back({tensors[i], hash_bytes(bytes.data(), std::ssize(bytes))});
+  }
+  write_file(path, info, hashed, read);
 }
 
 }  // namespace checkpoint

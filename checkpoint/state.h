@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tensor/tensor.h"
@@ -41,6 +42,12 @@ struct TensorInfo {
   tensor::Dtype dtype = tensor::Dtype::fp32;
   tensor::Shape shape;
 };
+
+/// A path of at most three parts, none empty, ".", ".." or the config's, without control bytes.
+bool is_valid_name(std::string_view name);
+
+/// A path from a checkpoint's folder to a file in it.
+bool stays_inside(std::string_view path);
 
 /// The file is not what its writer wrote: cut short, bits changed, or not a checkpoint. An older one may still be good,
 /// so resuming tries that; any other CheckpointError (the model differs) would repeat itself and ends the run.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "tensor/error.h"
 #include "trainer/build_id.h"
@@ -14,7 +15,7 @@
 namespace trainer {
 namespace {
 
-const std::vector<std::string> kCommands = {"train", "eval", "sample", "verify", "plan", "data"};
+const std::vector<std::string> kCommands = {"train", "eval", "sample", "verify", "plan", "data", "checkpoint"};
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 finished; 2 usage or config; 3 layout or launch; 4 data; 5 checkpoint unusable; 6 storage;\n"
@@ -44,6 +45,7 @@ class CommandLine {
     add_verify();
     add_plan();
     add_data();
+    checkpoint_.emplace(app_);
   }
 
   Command parse(std::vector<std::string> arguments) {
@@ -252,6 +254,7 @@ class CommandLine {
       return sample_;
     }
     if (plan_app_->parsed()) return plan_;
+    if (checkpoint_->is_chosen()) return checkpoint_->chosen();
     if (inspect_app_->parsed()) return inspect_;
     static const std::map<std::string, data::DocumentSplit> splits = {{"files", data::DocumentSplit::files},
                                                                       {"lines", data::DocumentSplit::lines},
@@ -296,6 +299,7 @@ class CommandLine {
   CLI::App app_{"Trains GPT-style language models, as one TOML file describes them.", "trainer"};
   CLI::App *train_app_ = nullptr, *eval_app_ = nullptr, *sample_app_ = nullptr, *verify_app_ = nullptr,
            *plan_app_ = nullptr;
+  std::optional<CheckpointCli> checkpoint_;
   CLI::App *data_app_ = nullptr, *build_app_ = nullptr, *inspect_app_ = nullptr;
   TrainCommand train_;
   EvalCommand eval_;

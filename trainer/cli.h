@@ -8,6 +8,7 @@
 
 #include "data/build.h"
 #include "tensor/dtype.h"
+#include "trainer/checkpoint_cli.h"
 #include "trainer/sampling.h"
 
 namespace trainer {
@@ -70,7 +71,7 @@ struct ShowText {
 };
 
 using Command = std::variant<TrainCommand, EvalCommand, SampleCommand, VerifyCommand, PlanCommand, DataBuildCommand,
-                             DataInspectCommand, ShowText>;
+                             DataInspectCommand, CheckpointCommand, ShowText>;
 
 /// `arguments` without the program's name. Throws ConfigError for wrong usage, naming the nearest word that is known.
 Command parse_command_line(std::vector<std::string> arguments);

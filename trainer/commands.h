@@ -16,6 +16,7 @@ tensor::ExitCode run(const VerifyCommand& command, const parallel::MpiEnvironmen
 tensor::ExitCode run(const PlanCommand& command);
 tensor::ExitCode run(const DataBuildCommand& command);
 tensor::ExitCode run(const DataInspectCommand& command);
+tensor::ExitCode run(const CheckpointCommand& command);
 tensor::ExitCode run(const ShowText& command);
 
 }  // namespace trainer

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "tests/checkpoint/state_of_a_run.h"
+#include "tests/checkpoint/one_rank.h"
 #include "tests/support/temporary_folder.h"
 
 namespace {
@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 using tests::message_of;
-using tests::run_info;
+using tests::OneRank;
 using tests::StateOfARun;
 using tests::TemporaryFolder;
 using tests::write_file;
@@ -24,9 +24,12 @@ class Directory : public testing::Test {
  protected:
   Directory() { state_.add("weights/w", {100}, tensor::Dtype::fp32); }
 
-  std::string save(int64_t step, int64_t keep_last = 0) {
+  std::string save(int64_t step) {
     static_cast<float*>(state_.at(0).raw())[0] = static_cast<float>(step);
-    return checkpoint::save_in(dir_, run_info(step), state_.named(), keep_last);
+    return rank_.save(dir_, step, state_);
+  }
+  void save_all(const std::vector<int64_t>& steps) {
+    for (const int64_t step : steps) save(step);
   }
   std::vector<int64_t> steps() const {
     std::vector<int64_t> all;
@@ -38,7 +41,8 @@ class Directory : public testing::Test {
     for (const auto& entry : std::filesystem::directory_iterator(dir_)) all.push_back(entry.path().filename());
     return all;
   }
-  static void damage(const std::string& path) {
+  static void damage(const std::string& folder) {
+    const std::string path = folder + "/shards/000/rank_00000.h5";
     std::string bytes = tests::read_file(path);
     bytes.resize(bytes.size() / 2);
     write_file(path, bytes);
@@ -46,64 +50,79 @@ class Directory : public testing::Test {
 
   TemporaryFolder folder_;
   std::string dir_ = folder_ / "run/checkpoints";
+  OneRank rank_;
   StateOfARun state_;
 };
 
-TEST_F(Directory, NamesFilesByStep) {
-  EXPECT_EQ(checkpoint::file_name(100), "step_00000100.h5");
-  EXPECT_EQ(checkpoint::file_name(1'234'567'890), "step_1234567890.h5");
+TEST_F(Directory, NamesFoldersByStep) {
+  EXPECT_EQ(checkpoint::folder_name(100), "step_00000100");
+  EXPECT_EQ(checkpoint::folder_name(1'234'567'890), "step_1234567890");
 }
 
 TEST_F(Directory, IsEmptyWhereThereIsNone) {
   EXPECT_THAT(steps(), ElementsAre());
   EXPECT_FALSE(checkpoint::latest_checkpoint(dir_));
-  EXPECT_FALSE(checkpoint::resume_newest(dir_, state_.named()));
+  EXPECT_FALSE(rank_.resume_newest(dir_, state_));
 }
 
 TEST_F(Directory, ListsCheckpointsByNumberAndNothingElse) {
-  std::filesystem::create_directories(dir_);
-  for (const char* name : {"step_00000900.h5", "step_00001000.h5", "step_100000000.h5", "step_900.h5", "step_.h5",
-                           "step_00000005.h5.tmp-12345678", "step_-0000005.h5", "step_000000900.h5", "step_0000090x.h5",
-                           "step_99999999999999999999.h5", "notes.txt", "xstep_00000005.h5"}) {
-    write_file(dir_ + "/" + name, "");
+  for (const char* name : {"step_00000900", "step_00001000", "step_100000000", "step_900", "step_",
+                           "trash_step_00000005", "step_00000005.tmp-12345678", "step_-0000005", "step_000000900",
+                           "step_0000090x", "step_99999999999999999999", "xstep_00000005"}) {
+    std::filesystem::create_directories(dir_ + "/" + name);
   }
+  write_file(dir_ + "/step_00000007", "a file");
+  std::filesystem::create_symlink("step_00000900", dir_ + "/step_00000008");
 
   EXPECT_THAT(steps(), ElementsAre(900, 1000, 100'000'000));
   EXPECT_EQ(checkpoint::latest_checkpoint(dir_)->step, 100'000'000);
 }
 
 TEST_F(Directory, KeepsTheLastOnesAndEverythingThatIsNotOurs) {
-  for (int64_t step = 10; step <= 40; step += 10) save(step);
+  save_all({10, 20, 30, 40, 50});
   write_file(dir_ + "/notes.txt", "mine");
-  write_file(dir_ + "/step_5.h5", "mine");
+  std::filesystem::create_directories(dir_ + "/step_5");
 
-  save(50, 2);
+  checkpoint::keep_newest(dir_, 50, {.keep_last = 2});
 
-  EXPECT_THAT(names(), UnorderedElementsAre("step_00000040.h5", "step_00000050.h5", "notes.txt", "step_5.h5"));
+  EXPECT_THAT(names(), UnorderedElementsAre("step_00000040", "step_00000050", "notes.txt", "step_5"));
 }
 
-TEST_F(Directory, NeverDeletesThroughALinkOrAFolder) {
-  const std::string elsewhere = folder_ / "precious.h5";
-  write_file(elsewhere, "precious");
-  std::filesystem::create_directories(dir_ + "/step_00000002.h5");
-  std::filesystem::create_symlink(elsewhere, dir_ + "/step_00000001.h5");
+TEST_F(Directory, KeepsRoundStepsAndWhatIsPinned) {
+  save_all({10, 20, 30, 40, 50});
+  write_file(dir_ + "/step_00000010/KEEP", "");
 
-  save(50, 1);
+  checkpoint::keep_newest(dir_, 50, {.keep_last = 1, .keep_every = 20});
 
-  EXPECT_EQ(tests::read_file(elsewhere), "precious");
-  EXPECT_THAT(steps(), ElementsAre(1, 2, 50));
+  EXPECT_THAT(steps(), ElementsAre(10, 20, 40, 50));
+}
+
+TEST_F(Directory, NeverDeletesThroughALink) {
+  const std::string elsewhere = folder_ / "precious";
+  std::filesystem::create_directories(elsewhere);
+  write_file(elsewhere + "/file", "precious");
+  save(50);
+  std::filesystem::create_directory_symlink(elsewhere, dir_ + "/step_00000001");
+  std::filesystem::create_directory_symlink(elsewhere, save(2) + "/link");
+
+  checkpoint::keep_newest(dir_, 50, {.keep_last = 1});
+
+  EXPECT_EQ(tests::read_file(elsewhere + "/file"), "precious");
+  EXPECT_THAT(names(), UnorderedElementsAre("step_00000001", "step_00000050"));
 }
 
 TEST_F(Directory, DoesNotCountNewerCheckpointsAsKept) {
-  for (const int64_t step : {10, 20, 900}) save(step);
+  save_all({10, 20, 900, 30});
 
-  save(30, 2);
+  checkpoint::keep_newest(dir_, 30, {.keep_last = 2});
 
   EXPECT_THAT(steps(), ElementsAre(20, 30, 900));
 }
 
 TEST_F(Directory, KeepsAllForZero) {
-  for (int64_t step = 1; step <= 5; ++step) save(step, 0);
+  save_all({1, 2, 3, 4, 5});
+
+  checkpoint::keep_newest(dir_, 5, {.keep_last = 0});
 
   EXPECT_THAT(steps(), ElementsAre(1, 2, 3, 4, 5));
 }
@@ -113,38 +132,48 @@ TEST_F(Directory, ResumesFromTheNewest) {
   save(100);
   state_.clear();
 
-  const auto resumed = checkpoint::resume_newest(dir_, state_.named());
+  const auto resumed = rank_.resume_newest(dir_, state_);
 
   ASSERT_TRUE(resumed);
-  EXPECT_EQ(resumed->info.progress.step, 100);
-  EXPECT_EQ(resumed->path, dir_ + "/step_00000100.h5");
+  EXPECT_EQ(resumed->info, tests::run_info(100));
+  EXPECT_EQ(resumed->path, dir_ + "/step_00000100");
   EXPECT_THAT(resumed->warnings, ElementsAre());
   EXPECT_EQ(state_.at(0).data<float>()[0], 100);
+}
+
+TEST_F(Directory, ResumesFromAFolderOrASingleFile) {
+  const std::string folder = save(90), file = folder_ / "state.h5";
+  state_.at(0).data<float>()[0] = 7;
+  checkpoint::save(file, tests::run_info(95), state_.named());
+
+  EXPECT_EQ(rank_.resume_from(folder, state_).info.progress.step, 90);
+  EXPECT_EQ(state_.at(0).data<float>()[0], 90);
+  EXPECT_EQ(rank_.resume_from(file, state_).info.progress.step, 95);
+  EXPECT_EQ(state_.at(0).data<float>()[0], 7);
 }
 
 TEST_F(Directory, FallsBackLoudlyWhereTheNewestIsDamaged) {
   save(80);
   damage(save(90));
-  write_file(dir_ + "/step_00000100.h5", "");
+  std::filesystem::create_directories(dir_ + "/step_00000100");
 
-  const auto resumed = checkpoint::resume_newest(dir_, state_.named());
+  const auto resumed = rank_.resume_newest(dir_, state_);
 
   ASSERT_TRUE(resumed);
   EXPECT_EQ(resumed->info.progress.step, 80);
   EXPECT_EQ(state_.at(0).data<float>()[0], 80);
-  EXPECT_THAT(resumed->warnings, ElementsAre(HasSubstr("step_00000100.h5"), HasSubstr("step_00000090.h5")));
+  EXPECT_THAT(resumed->warnings, ElementsAre(HasSubstr("step_00000100"), HasSubstr("step_00000090")));
 }
 
 TEST_F(Directory, NeverStartsAnewWhereAllAreDamaged) {
   damage(save(90));
   damage(save(100));
 
-  const std::string message =
-      message_of<tensor::CheckpointError>([&] { checkpoint::resume_newest(dir_, state_.named()); });
+  const std::string message = message_of<tensor::CheckpointError>([&] { rank_.resume_newest(dir_, state_); });
 
   EXPECT_THAT(message, HasSubstr("all 2 checkpoints are damaged"));
-  EXPECT_THAT(message, HasSubstr("step_00000090.h5"));
-  EXPECT_THAT(message, HasSubstr("step_00000100.h5"));
+  EXPECT_THAT(message, HasSubstr("step_00000090"));
+  EXPECT_THAT(message, HasSubstr("step_00000100"));
   EXPECT_THAT(message, HasSubstr("Fix:"));
 }
 
@@ -152,22 +181,30 @@ TEST_F(Directory, DoesNotFallBackWhereTheModelDiffers) {
   save(90);
   StateOfARun larger;
   larger.add("weights/w", {101}, tensor::Dtype::fp32);
-  checkpoint::save_in(dir_, run_info(100), larger.named(), 0);
+  rank_.save(dir_, 100, larger);
 
-  const std::string message =
-      message_of<tensor::CheckpointError>([&] { checkpoint::resume_newest(dir_, state_.named()); });
+  const std::string message = message_of<tensor::CheckpointError>([&] { rank_.resume_newest(dir_, state_); });
 
   EXPECT_THAT(message, HasSubstr("is [101] fp32 there and [100] fp32 in this run"));
 }
 
-TEST_F(Directory, ForgetsInterruptedSaves) {
+TEST_F(Directory, ForgetsInterruptedSavesAndDeletions) {
   save(10);
-  write_file(dir_ + "/step_00000020.h5.tmp-0badcafe", "half");
-  write_file(dir_ + "/notes.h5.tmp-0badcafe", "mine");
+  for (const char* name : {"step_00000020.tmp-0badcafe", "trash_step_00000005", "notes.tmp-0badcafe", "trash_notes"}) {
+    std::filesystem::create_directories(dir_ + "/" + name + "/shards");
+  }
 
-  checkpoint::remove_temporary_files(dir_);
+  checkpoint::remove_leftovers(dir_);
 
-  EXPECT_THAT(names(), UnorderedElementsAre("step_00000010.h5", "notes.h5.tmp-0badcafe"));
+  EXPECT_THAT(names(), UnorderedElementsAre("step_00000010", "notes.tmp-0badcafe", "trash_notes"));
+}
+
+TEST_F(Directory, PointsToTheLatest) {
+  save(10);
+
+  checkpoint::point_to_latest(dir_, 10);
+
+  EXPECT_EQ(tests::read_file(dir_ + "/latest"), "step_00000010\n");
 }
 
 TEST_F(Directory, SaysHowMuchRoomIsMissing) {

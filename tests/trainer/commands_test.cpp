@@ -30,7 +30,7 @@ TEST_F(CommandsTest, TrainPrintsStepsAndWritesTheRunsFolder) {
   EXPECT_THAT(outcome.output, HasSubstr("step 10/12  loss "));
   EXPECT_THAT(outcome.output, HasSubstr("finished step 12 of 12; the run is in runs/tiny"));
   EXPECT_EQ(outcome.output.find('\x1b'), std::string::npos) << "codes of a terminal in a file";
-  for (const char* name : {"config.toml", "log.txt", "metrics.jsonl", "checkpoints/step_00000012.h5"}) {
+  for (const char* name : {"config.toml", "log.txt", "metrics.jsonl", "checkpoints/step_00000012/MANIFEST.json"}) {
     EXPECT_TRUE(std::filesystem::exists(path("runs/tiny/") + name)) << name;
   }
 }
@@ -69,7 +69,7 @@ TEST_F(CommandsTest, EvalReadsTheCheckpointThatIsNamed) {
   ASSERT_EQ(run({"tiny.toml"}).exit_code, 0);
 
   const tests::Outcome outcome =
-      run({"eval", "tiny.toml", "--set", "checkpoint.resume=runs/tiny/checkpoints/step_00000008.h5"});
+      run({"eval", "tiny.toml", "--set", "checkpoint.resume=runs/tiny/checkpoints/step_00000008"});
 
   EXPECT_THAT(outcome.output, HasSubstr("step 8, "));
 }

@@ -41,18 +41,18 @@ class ProcessResume : public testing::Test {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.errors;
     trajectory_ = trajectory(dir_);
     ASSERT_EQ(std::ssize(trajectory_), kSteps);
-    last_checkpoint_ = tests::read_file(checkpoint_at(dir_, kSteps));
+    last_checkpoint_ = files_in(checkpoint_at(dir_, kSteps));
     std::filesystem::remove_all(dir_);
   }
   void expect_the_same_end() const {
     EXPECT_THAT(trajectory(dir_), testing::ElementsAreArray(trajectory_));
-    EXPECT_TRUE(tests::read_file(checkpoint_at(dir_, kSteps)) == last_checkpoint_);
+    EXPECT_TRUE(files_in(checkpoint_at(dir_, kSteps)) == last_checkpoint_);
   }
 
   TinyData data_;
   std::string dir_ = data_.folder() / "runs/tiny";
   std::vector<std::string> trajectory_;
-  std::string last_checkpoint_;
+  std::map<std::string, std::string> last_checkpoint_;
   std::mt19937 random_{7};
 };
 

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "checkpoint/directory.h"
 #include "data/token_writer.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/config_reader.h"
@@ -123,7 +125,7 @@ inline std::vector<std::string> trajectory(const std::string& run_dir) {
 }
 
 inline std::string checkpoint_at(const std::string& run_dir, int64_t step) {
-  return run_dir + "/checkpoints/" + checkpoint::file_name(step);
+  return run_dir + "/checkpoints/" + checkpoint::folder_name(step);
 }
 
 /// Every file below a folder and what is in it.

@@ -34,18 +34,18 @@ class TrainingRunOf : public testing::TestWithParam<Kind> {
     ASSERT_EQ(train_here(config()), ExitCode::finished);
     trajectory_ = trajectory(dir_);
     ASSERT_EQ(std::ssize(trajectory_), kSteps);
-    last_checkpoint_ = tests::read_file(checkpoint_at(dir_, kSteps));
+    last_checkpoint_ = files_in(checkpoint_at(dir_, kSteps));
     std::filesystem::remove_all(dir_);
   }
   void expect_the_same_end() const {
     EXPECT_THAT(trajectory(dir_), ElementsAreArray(trajectory_));
-    EXPECT_TRUE(tests::read_file(checkpoint_at(dir_, kSteps)) == last_checkpoint_);
+    EXPECT_TRUE(files_in(checkpoint_at(dir_, kSteps)) == last_checkpoint_);
   }
 
   TinyData data_;
   std::string dir_ = data_.folder() / "run";
   std::vector<std::string> trajectory_;
-  std::string last_checkpoint_;
+  std::map<std::string, std::string> last_checkpoint_;
 };
 
 /// A signal that came before the first step ends a run after that step: each start does one.
@@ -74,9 +74,15 @@ TEST_P(TrainingRunOf, KilledAfterAnyStepEndsAsIfUnbroken) {
 
   for (int64_t killed_after = 0; killed_after < kSteps; ++killed_after) {
     SCOPED_TRACE(killed_after);
-    for (const auto& [name, bytes] : files) tests::write_file(dir_ + name, bytes);
-    for (int64_t step = killed_after + 1; step <= kSteps; ++step) std::filesystem::remove(checkpoint_at(dir_, step));
-    tests::write_file(checkpoint_at(dir_, killed_after + 1) + ".tmp-abc123", "half a checkpoint");
+    for (const auto& [name, bytes] : files) {
+      std::filesystem::create_directories(std::filesystem::path(dir_ + name).parent_path());
+      tests::write_file(dir_ + name, bytes);
+    }
+    for (int64_t step = killed_after + 1; step <= kSteps; ++step)
+      std::filesystem::remove_all(checkpoint_at(dir_, step));
+    const std::string half = checkpoint_at(dir_, killed_after + 1) + ".tmp-abc123/shards/000";
+    std::filesystem::create_directories(half);
+    tests::write_file(half + "/rank_00000.h5.tmp-1", "half a checkpoint");
     std::ofstream(dir_ + "/metrics.jsonl", std::ios::app) << "{\"step\":";
 
     ASSERT_EQ(train_here(config()), ExitCode::finished);
@@ -98,9 +104,10 @@ class TrainingRunTest : public testing::Test {
  protected:
   Config config(std::vector<std::string> overrides = {}) const { return data_.config(dir_, std::move(overrides)); }
   void damage(int64_t step) {
-    std::string bytes = tests::read_file(checkpoint_at(dir_, step));
+    const std::string shard = checkpoint_at(dir_, step) + "/shards/000/rank_00000.h5";
+    std::string bytes = tests::read_file(shard);
     bytes[bytes.size() / 2] ^= 1;
-    tests::write_file(checkpoint_at(dir_, step), bytes);
+    tests::write_file(shard, bytes);
   }
   std::string log() const { return tests::read_file(dir_ + "/log.txt"); }
 
@@ -164,15 +171,15 @@ TEST_F(TrainingRunTest, GoesOnWhereMoreStepsAreAskedFor) {
 TEST_F(TrainingRunTest, FallsBackLoudlyFromADamagedCheckpointAndEndsTheSame) {
   train_here(config());
   const auto unbroken = trajectory(dir_);
-  const std::string last = tests::read_file(checkpoint_at(dir_, 12));
+  const auto last = files_in(checkpoint_at(dir_, 12));
   damage(12);
 
   EXPECT_EQ(train_here(config()), ExitCode::finished);
 
-  EXPECT_THAT(log(), HasSubstr("warning: " + checkpoint_at(dir_, 12)));
+  EXPECT_THAT(log(), HasSubstr("warning: " + checkpoint_at(dir_, 12) + "/shards/000/rank_00000.h5"));
   EXPECT_THAT(log(), HasSubstr("resumed from " + checkpoint_at(dir_, 8)));
   EXPECT_THAT(trajectory(dir_), ElementsAreArray(unbroken));
-  EXPECT_TRUE(tests::read_file(checkpoint_at(dir_, 12)) == last);
+  EXPECT_TRUE(files_in(checkpoint_at(dir_, 12)) == last);
 }
 
 TEST_F(TrainingRunTest, RefusesToStartAnewOverDamagedCheckpoints) {
@@ -207,6 +214,15 @@ TEST_F(TrainingRunTest, NamesTheTensorsOfAnotherModel) {
       tests::message_of<tensor::CheckpointError>([&] { train_here(config({"model.hidden_size=48"})); });
 
   EXPECT_THAT(message, HasSubstr("\"weights/embedding.token.weight\" is [64, 32] fp32 there and [64, 48] fp32"));
+}
+
+TEST_F(TrainingRunTest, GoesOnInAnotherPrecisionAndSaysSo) {
+  train_here(config({"train.steps=4", "precision.compute=fp32"}));
+
+  EXPECT_EQ(train_here(config({"train.steps=8", "precision.compute=fp64"})), ExitCode::finished);
+
+  EXPECT_EQ(trajectory(dir_).size(), 8u);
+  EXPECT_THAT(log(), HasSubstr("changed since then: precision.compute = \"fp64\" (was \"fp32\")"));
 }
 
 TEST_F(TrainingRunTest, StartsFromANamedCheckpoint) {
