@@ -6,6 +6,18 @@ namespace parallel {
 
 using tensor::Tensor;
 
+std::string to_string(SpMethod method) {
+  switch (method) {
+    case SpMethod::ring:
+      return "ring";
+    case SpMethod::ulysses:
+      return "ulysses";
+    case SpMethod::all_gather:
+      return "all_gather";
+  }
+  return "unknown";
+}
+
 std::vector<TokenRange> held_ranges(int64_t seq_len, const SequencePart& part) {
   CHECK(0 <= part.rank && part.rank < part.size, "rank {} of {}", part.rank, part.size);
   if (part.size == 1) return {{0, seq_len}};

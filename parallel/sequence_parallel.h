@@ -10,11 +10,15 @@
 ///   in sequence   sequence after sequence, in ascending position
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "parallel/config.h"
 #include "tensor/tensor.h"
 
 namespace parallel {
+
+std::string to_string(SpMethod method);
 
 /// One rank of those that share every sequence.
 struct SequencePart {

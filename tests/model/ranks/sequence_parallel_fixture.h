@@ -8,10 +8,6 @@ namespace tests {
 
 using parallel::SpMethod;
 
-inline std::string name_of(SpMethod method) {
-  return method == SpMethod::ring ? "ring" : method == SpMethod::ulysses ? "ulysses" : "all_gather";
-}
-
 /// 2 * 4 divides its sequences, and half of that times two tensor-parallel ranks.
 inline model::ModelConfig sequence_shared(model::ModelConfig config) {
   config.seq_len = 32;

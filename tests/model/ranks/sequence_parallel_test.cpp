@@ -243,6 +243,6 @@ TEST_P(SequenceParallel, DecodesOnEveryRankWithoutAMessage) {
 
 INSTANTIATE_TEST_SUITE_P(Methods, SequenceParallel,
                          testing::Values(SpMethod::ring, SpMethod::ulysses, SpMethod::all_gather),
-                         [](const auto& drawn) { return name_of(drawn.param); });
+                         [](const auto& drawn) { return to_string(drawn.param); });
 
 }  // namespace tests
