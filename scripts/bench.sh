@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Benchmarks, never part of the tests. `scripts/bench.sh cpu` compares training on the CPU with PyTorch and with what
 # matrix products alone would allow; see docs/benchmarks/cpu.md. `scripts/bench.sh dp` measures data parallelism over two
-# ranks, `scripts/bench.sh pipeline` the bubbles of schedules, `scripts/bench.sh sp` the activations of sequence-parallel ranks.
+# ranks, `scripts/bench.sh pipeline` the bubbles of schedules, `scripts/bench.sh sp` what sequence-parallel ranks hold.
 # `--help` after any of them lists the options.
 set -euo pipefail
 cd "$(dirname "$0")/.."
