@@ -203,7 +203,6 @@ class Checks {
 
   void layout() {
     const parallel::ParallelConfig& p = config_.parallel;
-    not_split("sp", p.sp);
     not_split("ep", p.ep);
     not_split("expert_tp", p.expert_tp);
   }
