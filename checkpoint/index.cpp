@@ -47,8 +47,8 @@ class Check {
   void coverage() const {
     std::vector<std::vector<const Fragment*>> of_tensor(index_.tensors.size());
     for (const StoredFragment& stored : index_.fragments) {
-      if (stored.fragment.numel() > 0)
-        of_tensor[static_cast<size_t>(stored.fragment.tensor)].push_back(&stored.fragment);
+      const Fragment& fragment = stored.fragment;
+      if (fragment.numel() > 0) of_tensor[static_cast<size_t>(fragment.tensor)].push_back(&fragment);
     }
     for (size_t i = 0; i < of_tensor.size(); ++i) {
       check_no_overlap(index_.tensors[i], of_tensor[i]);  // so the sum is at most numel
@@ -76,8 +76,8 @@ class Check {
       return first >= 0 && count >= 0 && first <= all && count <= all - first;
     };
     require(lies_in(f.box.first_row, f.box.num_rows, whole.num_rows) &&
-                lies_in(f.box.first_column, f.box.num_columns, whole.num_columns) &&
-                lies_in(f.range.begin, f.range.end - f.range.begin, f.box.numel()) && f.range.begin <= f.range.end,
+                lies_in(f.box.first_column, f.box.num_columns, whole.num_columns) && 0 <= f.range.begin &&
+                f.range.begin <= f.range.end && f.range.end <= f.box.numel(),
             "a fragment lies outside of \"{}\"", index_.tensors[static_cast<size_t>(f.tensor)].name);
     const int64_t bytes = f.numel() * element_bytes(index_, f);
     require(lies_in(stored.offset, bytes, index_.files[static_cast<size_t>(stored.file)].bytes),

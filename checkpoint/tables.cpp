@@ -183,7 +183,10 @@ TableWriter::TableWriter(const Layout& layout, const Index& index)
       files_(layout.add_text(format::kFileTable, files_json(index))),
       fragments_(layout.add_table(format::kFragmentTable, std::ssize(index.fragments), kFragmentColumns)),
       blocks_(layout.add_table(format::kBlockTable, std::ssize(index.block_hashes), 1)),
-      own_hash_(layout.add_table(format::kOwnHash, 1, 1)) {}
+      own_hash_(layout.add_table(format::kOwnHash, 1, 1)) {
+  CHECK(index.info.config_text.size() <= format::kMaxTextBytes, "the config of {} bytes fits",
+        index.info.config_text.size());
+}
 
 void TableWriter::write(const TemporaryFile& file, const Index& index) const {
   const auto write_text = [&](int64_t offset, const std::string& text) {  // an empty one has one byte, NUL
