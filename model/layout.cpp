@@ -13,7 +13,7 @@ namespace {
 
 /// One thing that tp ranks share out.
 struct Rule {
-  const char* key;   ///< that a mistake points at
+  const char* key;   ///< "parallel.tp": the number of ranks
   const char* size;  ///< "model.num_heads"
   int64_t extent;
   const char* reason;
@@ -27,9 +27,15 @@ std::vector<Rule> rules_of(const ModelConfig& config, TokenSharding tokens) {
       {"parallel.tp", "model.num_kv_heads", config.kv_heads(),
        "The ranks share the kv heads out, or as many ranks each hold a copy of one: one number divides the other.",
        true},
-      {"parallel.tp", "model.ffn_hidden_size", config.ffn_size(),
-       "Every tensor-parallel rank owns the same number of hidden units of the feed-forward layer."},
   };
+  if (config.num_moe_layers() < config.num_layers) {
+    rules.push_back({"parallel.tp", "model.ffn_hidden_size", config.ffn_size(),
+                     "Every tensor-parallel rank owns the same number of hidden units of the feed-forward layer."});
+  }
+  if (config.num_moe_layers() > 0 && config.moe.shared_ffn_hidden_size > 0) {
+    rules.push_back({"parallel.tp", "model.moe.shared_ffn_hidden_size", config.moe.shared_ffn_hidden_size,
+                     "Every tensor-parallel rank owns the same number of hidden units of the shared expert."});
+  }
   if (tokens == TokenSharding::sharded) {
     rules.push_back({"parallel.tp_sequence", "model.seq_len", config.seq_len,
                      "With parallel.tp_sequence every tensor-parallel rank holds the same number of tokens between "
@@ -50,6 +56,16 @@ bool all_hold(const std::vector<Rule>& rules, int64_t tp) {
   return true;
 }
 
+/// What ranks of ep and expert_tp share out.
+std::vector<Rule> expert_rules_of(const ModelConfig& config) {
+  if (config.num_moe_layers() == 0) return {};
+  return {{"parallel.ep", "model.moe.num_experts", config.moe.num_experts,
+           "Every expert-parallel rank holds the same number of experts."},
+          {"parallel.expert_tp",
+           config.moe.ffn_hidden_size > 0 ? "model.moe.ffn_hidden_size" : "model.ffn_hidden_size",
+           config.expert_ffn_size(), "Each of these ranks owns the same number of hidden units of an expert."}};
+}
+
 /// "1, 2 or 4": every tp that the model allows.
 std::string allowed_tp(const ModelConfig& config, const std::vector<Rule>& rules) {
   std::vector<std::string> allowed;
@@ -59,6 +75,14 @@ std::string allowed_tp(const ModelConfig& config, const std::vector<Rule>& rules
   std::string text = allowed.front();
   for (size_t i = 1; i < allowed.size(); ++i) text += (i + 1 < allowed.size() ? ", " : " or ") + allowed[i];
   return text;
+}
+
+/// "2 or 4": the divisors of the extent next to `ranks`.
+std::string divisors_of(int64_t extent, int64_t ranks) {
+  int64_t below = ranks, above = ranks;
+  while (extent % below != 0) --below;
+  while (above < extent && extent % above != 0) ++above;
+  return extent % above == 0 ? fmt::format("{} or {}", below, above) : fmt::format("{}", below);
 }
 
 /// The multiples of tp on both sides of the extent.
@@ -82,6 +106,16 @@ std::vector<LayoutProblem> layout_problems(const ModelConfig& config, const para
                                "  Fix: set parallel.tp = {}, or {} = {}{}.",
                                tp, rule.may_be_copied ? "fit" : "divide", rule.size, rule.extent, rule.reason,
                                allowed_tp(config, rules), rule.size, near_multiples(rule.extent, tp), rule.way_out)});
+  }
+  for (const Rule& rule : expert_rules_of(config)) {
+    const int64_t ranks = std::string_view(rule.key) == "parallel.ep" ? degrees.ep : degrees.expert_tp;
+    if (holds(rule, ranks)) continue;
+    problems.push_back({rule.key, fmt::format("{} = {} does not divide {} = {}.\n"
+                                              "  {}\n"
+                                              "  Fix: set {} = {}, or {} = {}.",
+                                              rule.key, ranks, rule.size, rule.extent, rule.reason, rule.key,
+                                              divisors_of(rule.extent, ranks), rule.size,
+                                              near_multiples(rule.extent, ranks))});
   }
   return problems;
 }

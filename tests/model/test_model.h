@@ -132,6 +132,7 @@ class TestModel {
     model::MicroBatch batch = model::to_device(host, config.sliding_window, *backend.device);
     batch.grad_scale = grad_scale;
     batch.step = 3;
+    batch.step_sequences = step_sequences;
     return batch;
   }
 
@@ -174,6 +175,7 @@ class TestModel {
   AloneGroups alone;
   parallel::ParameterStore store;
   model::Stage stage;
+  int64_t step_sequences = 1;  ///< what the losses of routers are means over
 
  private:
   /// Larger than a fresh model's and with no zeros, so that no term hides.

@@ -210,8 +210,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"VirtualStages", "tp = 1", "virtual_stages = -1", {"parallel.virtual_stages = -1", "from 1"}},
         Mistake{"StagesThatAreNoList", "tp = 1", "stages = 2", {"parallel.stages = 2", "an array of integers"}},
         Mistake{"StageOfText", "tp = 1", "stages = [1, \"2\"]", {"parallel.stages", "\"2\""}},
-        Mistake{"Expert", "tp = 1", "ep = 4", {"parallel.ep = 4", "does not split"}, tensor::ExitCode::layout},
-        Mistake{"ExpertTensor", "tp = 1", "expert_tp = 2", {"parallel.expert_tp = 2"}, tensor::ExitCode::layout},
+        Mistake{"Expert", "tp = 1", "ep = 4", {"parallel.ep = 4", "has none"}, tensor::ExitCode::layout},
+        Mistake{"ExpertTensor", "tp = 1", "expert_tp = 2", {"expert_tp = 2", "has none"}, tensor::ExitCode::layout},
         Mistake{"ZeroStage", "tp = 1", "zero_stage = 4", {"parallel.zero_stage = 4", "from 0 to 3"}},
         Mistake{
             "ZeroReshard", "tp = 1", "zero_reshard = \"always\"", {"parallel.zero_reshard", "forward, never or stage"}},
