@@ -117,12 +117,12 @@ void score_backward(RouterScore kind, const T* scores, T* d, int64_t n) {
 /// Adds the gradient of weights [k] to that of the scores.
 template <class T>
 void weights_backward(const Router& router, const T* scores, const int32_t* ids, const T* dweights, T* dscores) {
-  T sum = 1, dot = 0;
+  T sum = 1, dot = 0;  // a single choice has the share 1 exactly, and so the gradient 0
   if (router.normalize) {
     sum = 0;
     for (int64_t k = 0; k < router.top_k; ++k) sum += scores[ids[k]];
     sum = divisor(sum);
-    for (int64_t k = 0; k < router.top_k; ++k) dot += dweights[k] * scores[ids[k]] / sum;
+    for (int64_t k = 0; k < router.top_k; ++k) dot += dweights[k] * (scores[ids[k]] / sum);
   }
   const T scale = static_cast<T>(router.scaling) / sum;
   for (int64_t k = 0; k < router.top_k; ++k) dscores[ids[k]] += scale * (dweights[k] - dot);
