@@ -11,7 +11,8 @@ namespace model {
 class Block {
  public:
   /// What a micro-batch keeps. Selective recompute drops what is cheap to make again (outputs of norms and activation),
-  /// full recompute all but x and routers' decisions; the backward passes make it again, as late as they can. Matrices: [tokens held, hidden].
+  /// full recompute all but x and routers' decisions; the backward passes make it again, as late as they can. Matrices:
+  /// [tokens held, hidden].
   struct Saved {
     tensor::Tensor x;
     tensor::Tensor attention_in, attention_in_stats;  // norm(x)

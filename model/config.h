@@ -54,7 +54,8 @@ struct MoeConfig {
   double aux_loss_coef = 0.01;
   double z_loss_coef = 0;          ///< of the mean of (log sum exp of a router's logits)^2 (arXiv 2202.08906)
   double bias_update_rate = 1e-3;  ///< of balance = bias, per step
-  double capacity_factor = 0;  ///< an expert takes this many times its even share of a training sequence; 0: every token
+  double capacity_factor =
+      0;  ///< an expert takes this many times its even share of a training sequence; 0: every token
   std::string layers = "all";  ///< which have experts: parse_moe_layers
 };
 

@@ -62,8 +62,7 @@ SortedChoices sort_choices(const std::vector<int32_t>& ids, int64_t top_k, const
   }
   std::vector<int64_t> next(static_cast<size_t>(num_experts), 0);
   std::partial_sum(sorted.counts.begin(), sorted.counts.end() - 1, next.begin() + 1);
-  sorted.tokens.resize(
-      static_cast<size_t>(std::accumulate(sorted.counts.begin(), sorted.counts.end(), int64_t{0})));
+  sorted.tokens.resize(static_cast<size_t>(std::accumulate(sorted.counts.begin(), sorted.counts.end(), int64_t{0})));
   sorted.places.assign(ids.size(), -1);
   for (size_t slot = 0; slot < ids.size(); ++slot) {
     if (!kept.empty() && !kept[slot]) continue;

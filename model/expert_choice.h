@@ -22,10 +22,10 @@ std::vector<bool> kept_within(int64_t capacity, const std::vector<ChoicePiece>& 
 
 /// Rows in the order of their experts, of one expert in the order of tokens.
 struct SortedChoices {
-  std::vector<int64_t> chosen;   ///< [num_experts]: choices, dropped ones too
-  std::vector<int64_t> counts;   ///< [num_experts]: rows, without dropped ones
-  std::vector<int32_t> tokens;   ///< [rows]: the token that each row is
-  std::vector<int32_t> places;   ///< [tokens, top_k]: the row of each choice; -1: dropped
+  std::vector<int64_t> chosen;  ///< [num_experts]: choices, dropped ones too
+  std::vector<int64_t> counts;  ///< [num_experts]: rows, without dropped ones
+  std::vector<int32_t> tokens;  ///< [rows]: the token that each row is
+  std::vector<int32_t> places;  ///< [tokens, top_k]: the row of each choice; -1: dropped
 };
 /// `kept` empty: all are.
 SortedChoices sort_choices(const std::vector<int32_t>& ids, int64_t top_k, const std::vector<bool>& kept,

@@ -11,7 +11,7 @@ namespace model {
 class FeedForward {
  public:
   struct Saved {
-    Mlp::Saved mlp;      // of a layer without experts
+    Mlp::Saved mlp;       // of a layer without experts
     MoeLayer::Saved moe;  // of one with
 
     void forget_activated();  ///< selective recompute

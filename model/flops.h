@@ -2,7 +2,8 @@
 /// Floating-point operations of training, and from them MFU.
 ///
 /// Per token, forward + backward, with N = weights that take part in a matrix product (linears and the head, once
-/// when tied, and of experts those that a token takes; not embeddings, norms, biases), A = heads * head_dim, T = mean number of keys a query sees:
+/// when tied, and of experts those that a token takes; not embeddings, norms, biases), A = heads * head_dim, T = mean
+/// number of keys a query sees:
 ///   model FLOPs = 6 N + 12 * num_layers * A * T
 /// With causal attention over whole sequences T = (seq_len + 1) / 2, so the second term is the familiar
 /// 6 * num_layers * seq_len * A. Norms, activations and softmax are not counted, nor is recomputation.

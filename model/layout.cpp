@@ -61,8 +61,7 @@ std::vector<Rule> expert_rules_of(const ModelConfig& config) {
   if (config.num_moe_layers() == 0) return {};
   return {{"parallel.ep", "model.moe.num_experts", config.moe.num_experts,
            "Every expert-parallel rank holds the same number of experts."},
-          {"parallel.expert_tp",
-           config.moe.ffn_hidden_size > 0 ? "model.moe.ffn_hidden_size" : "model.ffn_hidden_size",
+          {"parallel.expert_tp", config.moe.ffn_hidden_size > 0 ? "model.moe.ffn_hidden_size" : "model.ffn_hidden_size",
            config.expert_ffn_size(), "Each of these ranks owns the same number of hidden units of an expert."}};
 }
 
@@ -110,12 +109,12 @@ std::vector<LayoutProblem> layout_problems(const ModelConfig& config, const para
   for (const Rule& rule : expert_rules_of(config)) {
     const int64_t ranks = std::string_view(rule.key) == "parallel.ep" ? degrees.ep : degrees.expert_tp;
     if (holds(rule, ranks)) continue;
-    problems.push_back({rule.key, fmt::format("{} = {} does not divide {} = {}.\n"
-                                              "  {}\n"
-                                              "  Fix: set {} = {}, or {} = {}.",
-                                              rule.key, ranks, rule.size, rule.extent, rule.reason, rule.key,
-                                              divisors_of(rule.extent, ranks), rule.size,
-                                              near_multiples(rule.extent, ranks))});
+    problems.push_back(
+        {rule.key, fmt::format("{} = {} does not divide {} = {}.\n"
+                               "  {}\n"
+                               "  Fix: set {} = {}, or {} = {}.",
+                               rule.key, ranks, rule.size, rule.extent, rule.reason, rule.key,
+                               divisors_of(rule.extent, ranks), rule.size, near_multiples(rule.extent, ranks))});
   }
   return problems;
 }

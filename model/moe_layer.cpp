@@ -139,7 +139,8 @@ std::vector<bool> MoeLayer::kept_choices(const std::vector<int32_t>& ids, const 
   for (size_t rank = 0; rank < rows_of_ranks.size(); ++rank) {
     const size_t tp_rank = rank % share.of_ranks.size();
     ChoicePiece piece{.ids = {}, .positions = {}, .rows = share.rows};
-    piece.rows.first_row = std::accumulate(share.of_ranks.begin(), share.of_ranks.begin() + static_cast<std::ptrdiff_t>(tp_rank), int64_t{0});
+    piece.rows.first_row = std::accumulate(share.of_ranks.begin(),
+                                           share.of_ranks.begin() + static_cast<std::ptrdiff_t>(tp_rank), int64_t{0});
     for (int64_t row = 0; row < rows_of_ranks[rank]; ++row) {
       piece.ids.insert(piece.ids.end(), next, next + config_.moe.top_k);
       piece.positions.push_back(next[config_.moe.top_k]);
@@ -147,8 +148,8 @@ std::vector<bool> MoeLayer::kept_choices(const std::vector<int32_t>& ids, const 
     }
     pieces.push_back(std::move(piece));
   }
-  const double even = static_cast<double>(share.tokens_per_sequence * config_.moe.top_k) /
-                      static_cast<double>(config_.moe.num_experts);
+  const double even =
+      static_cast<double>(share.tokens_per_sequence * config_.moe.top_k) / static_cast<double>(config_.moe.num_experts);
   const auto capacity = static_cast<int64_t>(std::ceil(config_.moe.capacity_factor * even));
   return kept_within(capacity, pieces, static_cast<size_t>(sequence.rank()), config_.moe.num_experts);
 }

@@ -23,8 +23,8 @@ struct PipelineOptions {
 /// comes to it.
 struct StepBatches {
   std::vector<HostBatch> micro_batches;
-  int64_t step = 0;       ///< keys dropout
-  double grad_scale = 1;  ///< 1 / (valid targets of the whole step)
+  int64_t step = 0;            ///< keys dropout
+  double grad_scale = 1;       ///< 1 / (valid targets of the whole step)
   int64_t step_sequences = 1;  ///< of the whole step
 };
 
@@ -78,7 +78,7 @@ class Pipeline {
   parallel::ParameterStore& store_;
   tensor::Dtype dtype_ = tensor::Dtype::fp32;
   std::unique_ptr<RoutingStatistics> statistics_;  // stages keep its address
-  std::vector<std::unique_ptr<Stage>> stages_;  // by number; null: on another rank
+  std::vector<std::unique_ptr<Stage>> stages_;     // by number; null: on another rank
   WalkTimes times_;
 };
 

@@ -26,7 +26,8 @@ std::vector<double> download(const Tensor& x) {
   std::vector<double> host(static_cast<size_t>(x.numel()));
   const auto copy_as = [&]<class T>(std::vector<T> values) {
     x.device().copy_to_host(x, values.data());
-    for (size_t i = 0; i < host.size(); ++i) host[i] = static_cast<double>(static_cast<tensor::compute_t<T>>(values[i]));
+    for (size_t i = 0; i < host.size(); ++i)
+      host[i] = static_cast<double>(static_cast<tensor::compute_t<T>>(values[i]));
   };
   if (x.dtype() == Dtype::fp64) copy_as(std::vector<double>(host.size()));
   if (x.dtype() == Dtype::fp32) copy_as(std::vector<float>(host.size()));

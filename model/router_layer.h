@@ -18,9 +18,9 @@ namespace model {
 /// The rows that a rank routes: its share of the tokens held, as equal as can be where all tp ranks hold the same.
 struct RowShare {
   tensor::SequenceRows rows;
-  int64_t begin = 0, end = 0;          ///< of the tokens held
-  std::vector<int64_t> of_ranks;       ///< rows of each tp rank
-  int64_t tokens_per_sequence = 0;     ///< over all ranks that hold parts of it
+  int64_t begin = 0, end = 0;       ///< of the tokens held
+  std::vector<int64_t> of_ranks;    ///< rows of each tp rank
+  int64_t tokens_per_sequence = 0;  ///< over all ranks that hold parts of it
 
   static RowShare of(const MicroBatch& batch, parallel::TokenSharding tokens, const parallel::LayerGroups& groups);
   int64_t size() const { return end - begin; }
@@ -44,8 +44,8 @@ class RouterLayer {
   void forward(tensor::Ops& ops, const tensor::Tensor& x, const RowShare& share, const MicroBatch& batch,
                const StageContext& context, Saved& saved) const;
   /// d_weights acc [rows, top_k]; adds to dx [rows, hidden].
-  void backward_input(tensor::Ops& ops, const tensor::Tensor& d_weights, const RowShare& share,
-                      const MicroBatch& batch, Saved& saved, tensor::Tensor& dx) const;
+  void backward_input(tensor::Ops& ops, const tensor::Tensor& d_weights, const RowShare& share, const MicroBatch& batch,
+                      Saved& saved, tensor::Tensor& dx) const;
   /// x is the input of forward; chosen [num_experts]: choices of each expert.
   void backward_weight(tensor::Ops& ops, const tensor::Tensor& x, const std::vector<int64_t>& chosen,
                        Saved& saved) const;
@@ -65,8 +65,8 @@ class RouterLayer {
   int64_t layer_;
   tensor::Router router_;
   parallel::Communicator& sequence_;
-  parallel::Parameter* weight_;           // [num_experts, hidden]
-  parallel::Parameter* bias_ = nullptr;   // [num_experts], of balance = bias
+  parallel::Parameter* weight_;          // [num_experts, hidden]
+  parallel::Parameter* bias_ = nullptr;  // [num_experts], of balance = bias
 };
 
 }  // namespace model

@@ -28,7 +28,7 @@ class RoutingStatistics {
   /// Over all layers and experts; losses are summed over layers, as the router's gradients see them.
   struct Summary {
     double tokens_min = 0, tokens_max = 0, tokens_mean = 0;  ///< per expert of a layer
-    double entropy = 0;          ///< of the shares of tokens, the mean over layers; 1: all experts alike
+    double entropy = 0;           ///< of the shares of tokens, the mean over layers; 1: all experts alike
     double dropped_fraction = 0;  ///< of all choices
     double aux_loss = 0, z_loss = 0;
     double bias_min = 0, bias_max = 0;

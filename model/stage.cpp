@@ -111,7 +111,8 @@ void Stage::backward_weight(Ops& ops, const MicroBatch& batch, Saved& saved, Red
   if (head_) finish_head(ops, saved, reduce);
   for (size_t i = blocks_.size(); i-- > 0;) {
     {
-      const std::vector<Use> in_use = use_in_backward(i, Use::Kind::last);  // selective recompute makes the outputs of norms again
+      const std::vector<Use> in_use =
+          use_in_backward(i, Use::Kind::last);  // selective recompute makes the outputs of norms again
       blocks_[i].backward_weight(ops, batch, training_, saved.blocks[i]);
     }
     reduce_if_now(reduce, block_units_[i]);

@@ -120,8 +120,8 @@ class Stage {
   std::vector<Block> blocks_;
   std::optional<Head> head_;
 
-  Unit* token_unit_ = nullptr;          // the embedding's table
-  std::vector<Unit*> embedding_units_;  // that, and learned positions
+  Unit* token_unit_ = nullptr;                   // the embedding's table
+  std::vector<Unit*> embedding_units_;           // that, and learned positions
   std::vector<std::vector<Unit*>> block_units_;  // of each block: it, and its experts where it has some
   Unit* norm_unit_ = nullptr;
   Unit* head_table_unit_ = nullptr;

@@ -90,7 +90,7 @@ TokenExchange::Counts TokenExchange::assumed_counts(int64_t rows) const {
 
 void TokenExchange::add_order(const Counts& counts, Device& device, Route& route) const {
   const auto here = static_cast<size_t>(experts_here());
-  if (counts.size() == here) return;  // one rank: sent in order of experts
+  if (counts.size() == here) return;                 // one rank: sent in order of experts
   std::vector<int64_t> begin(counts.size() + 1, 0);  // of each rank's rows for each expert, gathered
   std::partial_sum(counts.begin(), counts.end(), begin.begin() + 1, std::plus<int64_t>());
   std::vector<int32_t> to_sorted, to_gathered(static_cast<size_t>(begin.back()));

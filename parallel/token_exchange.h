@@ -22,8 +22,9 @@ class TokenExchange {
     std::vector<int64_t> received;     ///< rows from each ep rank
     std::vector<int64_t> gathered;     ///< rows of each expert_tp rank
     std::vector<int64_t> expert_rows;  ///< rows of each expert here
-    tensor::Tensor to_sorted;          ///< int32: the gathered row that is each sorted one; absent: one rank, whose rows are sorted
-    tensor::Tensor to_gathered;        ///< int32: the other way round
+    tensor::Tensor
+        to_sorted;  ///< int32: the gathered row that is each sorted one; absent: one rank, whose rows are sorted
+    tensor::Tensor to_gathered;  ///< int32: the other way round
 
     int64_t rows_sent() const;
     int64_t rows_here() const;

@@ -184,8 +184,8 @@ class Ops {
   // from [rows, hidden]; places int32 [tokens, top_k], the row of `from` that is each choice, negative: none.
   /// y [tokens, hidden] = sum of weights * rows over the choices, in their order. weights absent: all 1.
   virtual void combine(const Tensor& from, const Tensor& places, const Tensor& weights, Tensor& y) = 0;
-  /// dfrom = weights * dy at each choice's row (each row is one choice's); dweights = <dy, from>, 0 where there is none.
-  /// dfrom may be `from`.
+  /// dfrom = weights * dy at each choice's row (each row is one choice's); dweights = <dy, from>, 0 where there is
+  /// none. dfrom may be `from`.
   virtual void combine_backward(const Tensor& dy, const Tensor& from, const Tensor& places, const Tensor& weights,
                                 Tensor& dfrom, Tensor& dweights) = 0;
 

@@ -133,12 +133,12 @@ class Checks {
                fmt::format("model.moe.top_k = {} is more than model.moe.num_experts = {}.", moe.top_k, moe.num_experts),
                "A token takes top_k different experts of a layer.",
                fmt::format("use 1 to {}.", moe.num_experts)});
-    refuse_if(!model::parse_moe_layers(moe.layers),
-              {{"model.moe.layers"},
-               fmt::format("model.moe.layers = \"{}\" must be \"all\", \"every:N\" or \"after:N\".",
-                           printable(moe.layers)),
-               "It says which layers have experts: all, each Nth, or all but the first N.",
-               "\"every:2\" puts experts into every second layer."});
+    refuse_if(
+        !model::parse_moe_layers(moe.layers),
+        {{"model.moe.layers"},
+         fmt::format("model.moe.layers = \"{}\" must be \"all\", \"every:N\" or \"after:N\".", printable(moe.layers)),
+         "It says which layers have experts: all, each Nth, or all but the first N.",
+         "\"every:2\" puts experts into every second layer."});
     const parallel::ParallelConfig& p = config_.parallel;
     refuse_if(moe.num_experts == 0 && (p.ep > 1 || p.expert_tp > 1),
               {{p.ep > 1 ? "parallel.ep" : "parallel.expert_tp", "model.moe.num_experts"},

@@ -86,7 +86,8 @@ void visit_keys(KeyVisitor& keys, model::MoeConfig& moe) {
   keys.real({"bias_update_rate", "the step of the biases of balance = \"bias\""}, moe.bias_update_rate, kNotNegative);
   keys.real({"capacity_factor", "how many times its even share of a sequence an expert takes; 0: all it is given"},
             moe.capacity_factor, kNotNegative);
-  keys.text({"layers", "which layers have experts: \"all\", \"every:N\" (each Nth), \"after:N\" (all but N)"}, moe.layers);
+  keys.text({"layers", "which layers have experts: \"all\", \"every:N\" (each Nth), \"after:N\" (all but N)"},
+            moe.layers);
 }
 
 void visit_keys(KeyVisitor& keys, model::ModelConfig& model) {

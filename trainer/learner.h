@@ -26,8 +26,8 @@ struct StepInputs {
   double lr = 0;
 };
 struct StepResult {
-  LossSum loss;          ///< of the global batch
-  double grad_norm = 0;  ///< before clipping
+  LossSum loss;                                                ///< of the global batch
+  double grad_norm = 0;                                        ///< before clipping
   std::optional<model::RoutingStatistics::Summary> routing{};  ///< where the model has experts
 };
 

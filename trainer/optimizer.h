@@ -1,6 +1,6 @@
 #pragma once
-/// AdamW over the flat buffers of a parameter store, one fused pass per stretch that decays alike; biases of routers move by counts instead. Under ZeRO the state
-/// of a unit covers this rank's cut of it; nothing else here differs.
+/// AdamW over the flat buffers of a parameter store, one fused pass per stretch that decays alike; biases of routers
+/// move by counts instead. Under ZeRO the state of a unit covers this rank's cut of it; nothing else here differs.
 ///
 /// Decay groups: matrices decay (linears, embeddings, head); vectors do not (norm weights, biases). Moments and master
 /// weights are fp32 (fp64 for an fp64 model). A bf16 model computes on weights rounded from its fp32 master.

@@ -1,12 +1,18 @@
 #include "model/expert_choice.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "tests/support/tensors.h"
 
 namespace tests {
 
 using model::ChoicePiece;
+using model::kept_within;
+using model::sort_choices;
+using testing::ElementsAre;
 
 namespace {
 
@@ -33,9 +39,8 @@ ChoicePiece piece_of(const std::vector<int32_t>& ids, const std::vector<std::pai
       }
     }
   }
-  piece.rows = {.first_row = 0,
-                .rows_per_sequence = std::ssize(piece.positions) / kSequences,
-                .num_sequences = kSequences};
+  piece.rows = {
+      .first_row = 0, .rows_per_sequence = std::ssize(piece.positions) / kSequences, .num_sequences = kSequences};
   return piece;
 }
 
@@ -56,7 +61,8 @@ TEST(KeptWithin, DoesNotSeeHowASequenceIsCut) {
   for (size_t own = 0; own < halves.size(); ++own) {
     const std::vector<bool> kept = kept_within(4, halves, own, kExperts);
     for (size_t slot = 0; slot < kept.size(); ++slot) {
-      const int64_t row = static_cast<int64_t>(slot) / kTopK, position = halves[own].positions[static_cast<size_t>(row)];
+      const int64_t row = static_cast<int64_t>(slot) / kTopK,
+                    position = halves[own].positions[static_cast<size_t>(row)];
       const int64_t at = (halves[own].rows.sequence_of(row) * kSeqLen + position) * kTopK;
       EXPECT_EQ(kept[slot], expected[static_cast<size_t>(at) + slot % kTopK]);
     }
@@ -69,9 +75,9 @@ TEST(SortChoices, KeepsTheOrderOfTokensWithinAnExpert) {
 
   const model::SortedChoices sorted = sort_choices(ids, 2, {}, 4);
 
-  EXPECT_EQ(sorted.counts, (std::vector<int64_t>{2, 2, 2, 0}));
-  EXPECT_EQ(sorted.tokens, (std::vector<int32_t>{0, 1, 1, 2, 0, 2}));
-  EXPECT_EQ(sorted.places, (std::vector<int32_t>{4, 0, 1, 2, 5, 3}));
+  EXPECT_THAT(sorted.counts, ElementsAre(2, 2, 2, 0));
+  EXPECT_THAT(sorted.tokens, ElementsAre(0, 1, 1, 2, 0, 2));
+  EXPECT_THAT(sorted.places, ElementsAre(4, 0, 1, 2, 5, 3));
 }
 
 TEST(SortChoices, LeavesDroppedOnesOut) {
@@ -79,16 +85,16 @@ TEST(SortChoices, LeavesDroppedOnesOut) {
 
   const model::SortedChoices sorted = sort_choices(ids, 2, {true, false, true, true}, 3);
 
-  EXPECT_EQ(sorted.chosen, (std::vector<int64_t>{2, 1, 1}));
-  EXPECT_EQ(sorted.counts, (std::vector<int64_t>{1, 1, 1}));
-  EXPECT_EQ(sorted.tokens, (std::vector<int32_t>{1, 1, 0}));
-  EXPECT_EQ(sorted.places, (std::vector<int32_t>{2, -1, 0, 1}));
+  EXPECT_THAT(sorted.chosen, ElementsAre(2, 1, 1));
+  EXPECT_THAT(sorted.counts, ElementsAre(1, 1, 1));
+  EXPECT_THAT(sorted.tokens, ElementsAre(1, 1, 0));
+  EXPECT_THAT(sorted.places, ElementsAre(2, -1, 0, 1));
 }
 
 TEST(SortChoices, ServesNoTokens) {
   const model::SortedChoices sorted = sort_choices({}, 2, {}, 3);
 
-  EXPECT_EQ(sorted.counts, (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_THAT(sorted.counts, ElementsAre(0, 0, 0));
   EXPECT_TRUE(sorted.tokens.empty());
 }
 

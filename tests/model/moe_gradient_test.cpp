@@ -16,7 +16,8 @@ namespace {
 /// A model, and the losses of its routers.
 struct MoeModel {
   explicit MoeModel(const ModelConfig& config, Recompute recompute = Recompute::none)
-      : statistics(config), model(config, Dtype::fp64, {.recompute = recompute, .seed = 5, .statistics = &statistics}, 1) {}
+      : statistics(config),
+        model(config, Dtype::fp64, {.recompute = recompute, .seed = 5, .statistics = &statistics}, 1) {}
 
   double router_losses() {
     const RoutingStatistics::Summary summary = statistics.summary();

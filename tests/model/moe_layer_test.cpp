@@ -140,8 +140,8 @@ Naive naive_moe(const LoneMoe& lone, const Values& x, int64_t num_sequences) {
   const ModelConfig& config = lone.model.config;
   const MoeConfig& moe = config.moe;
   const int64_t num_tokens = std::ssize(x) / config.hidden_size, per_sequence = num_tokens / num_sequences;
-  const auto capacity = static_cast<int64_t>(
-      std::ceil(moe.capacity_factor * static_cast<double>(per_sequence * moe.top_k) / static_cast<double>(moe.num_experts)));
+  const auto capacity = static_cast<int64_t>(std::ceil(
+      moe.capacity_factor * static_cast<double>(per_sequence * moe.top_k) / static_cast<double>(moe.num_experts)));
   std::vector<int64_t> taken;
   Naive naive;
   for (int64_t t = 0; t < num_tokens; ++t) {
@@ -149,7 +149,8 @@ Naive naive_moe(const LoneMoe& lone, const Values& x, int64_t num_sequences) {
     const auto first = x.begin() + t * config.hidden_size;
     const Values of_token(first, first + config.hidden_size);
     Values logits;
-    for (int64_t e = 0; e < moe.num_experts; ++e) logits.push_back(dot_row(lone.parameter("router.weight"), e, of_token));
+    for (int64_t e = 0; e < moe.num_experts; ++e)
+      logits.push_back(dot_row(lone.parameter("router.weight"), e, of_token));
     const Values scores = naive_scores(moe, logits);
     Values ranked = scores;
     for (size_t e = 0; e < ranked.size() && lone.has("router.bias"); ++e) ranked[e] += lone.parameter("router.bias")[e];

@@ -212,8 +212,8 @@ class Fuzzer {
   static std::string describe(const LayoutDraw& draw) {
     const parallel::ParallelConfig& p = draw.config.parallel;
     return fmt::format("seed {}: {} ranks, tp {}, pp {}, dp {}, dp_out {}, ep {}, expert_tp {}, zero_stage {}, {}",
-                       draw.seed, draw.num_ranks, p.tp, p.pp, draw.num_ranks / p.tp / p.pp, p.dp_out, p.ep,
-                       p.expert_tp, p.zero_stage, p.schedule);
+                       draw.seed, draw.num_ranks, p.tp, p.pp, draw.num_ranks / p.tp / p.pp, p.dp_out, p.ep, p.expert_tp,
+                       p.zero_stage, p.schedule);
   }
 
   std::string failure(const LayoutDraw& draw, const std::string& why) const {
