@@ -28,6 +28,7 @@ class Checks {
     rope_scaling();
     experts();
     expert_groups();
+    shared_out_experts();
     batch();
     schedule();
     evaluation();
@@ -133,14 +134,22 @@ class Checks {
                fmt::format("model.moe.top_k = {} is more than model.moe.num_experts = {}.", moe.top_k, moe.num_experts),
                "A token takes top_k different experts of a layer.",
                fmt::format("use 1 to {}.", moe.num_experts)});
+    refuse_if(moe.num_experts > 1 && moe.top_k == 1 && moe.normalize_top_k,
+              {{"model.moe.top_k", "model.moe.normalize_top_k"},
+               "model.moe.top_k = 1 with normalize_top_k = true gives every choice the same weight.",
+               "A router learns through the weights of its choices, and would learn nothing.",
+               "set normalize_top_k = false, or top_k = 2 or more."});
     refuse_if(
         !model::parse_moe_layers(moe.layers),
         {{"model.moe.layers"},
          fmt::format("model.moe.layers = \"{}\" must be \"all\", \"every:N\" or \"after:N\".", printable(moe.layers)),
          "It says which layers have experts: all, each Nth, or all but the first N.",
          "\"every:2\" puts experts into every second layer."});
+  }
+
+  void shared_out_experts() {
     const parallel::ParallelConfig& p = config_.parallel;
-    refuse_if(moe.num_experts == 0 && (p.ep > 1 || p.expert_tp > 1),
+    refuse_if(config_.model.moe.num_experts == 0 && (p.ep > 1 || p.expert_tp > 1),
               {{p.ep > 1 ? "parallel.ep" : "parallel.expert_tp", "model.moe.num_experts"},
                fmt::format("parallel.ep = {} and expert_tp = {} share out experts, but the model has none.", p.ep,
                            p.expert_tp),

@@ -159,6 +159,7 @@ Bubble Learner::measure_bubble() {
 std::vector<StateFragment> Learner::gradients() const {
   std::vector<StateFragment> fragments;
   for (const parallel::Parameter* parameter : store_.parameters()) {
+    if (parameter->spec().update == parallel::Update::balance) continue;  // counts, which would dwarf gradients
     const parallel::Range owned = store_.owned_range(*parameter);
     const parallel::ParameterUnit& unit = parameter->unit();
     const int64_t begin = owned.size() > 0 ? parameter->offset() + owned.begin - unit.own.begin : 0;

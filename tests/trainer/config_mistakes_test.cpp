@@ -232,6 +232,7 @@ Mistake expert_mistake(const std::string& name, const std::string& keys, int64_t
 INSTANTIATE_TEST_SUITE_P(
     Experts, ConfigMistake,
     testing::Values(expert_mistake("TopK", "num_experts = 4\ntop_k = 5", 2, {"top_k = 5 is more than", "use 1 to 4"}),
+                    expert_mistake("SameWeights", "num_experts = 4\ntop_k = 1", 2, {"normalize_top_k = false"}),
                     expert_mistake("Layers", "num_experts = 4\nlayers = \"every:0\"", 2, {"\"every:0\"", "every:N"}),
                     expert_mistake("Groups", "num_experts = 4\nnum_groups = 3", 2, {"num_groups = 3", "2"}),
                     expert_mistake("BestGroups", "num_experts = 4\nnum_groups = 2\ntop_k_groups = 3", 3,

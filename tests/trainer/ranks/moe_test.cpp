@@ -1,6 +1,7 @@
 /// Models with experts on the launched ranks against one rank: every way to share experts out, with every kind of
 /// router, of balance and of what else splits; and what they send, to the byte.
 
+#include "tests/support/tensors.h"
 #include "tests/trainer/ranks/learner_fixture.h"
 #include "trainer/agreement.h"
 #include "trainer/plan.h"
@@ -35,6 +36,20 @@ class MoeRanks : public LearnerRanksTest {
              "model.moe.num_groups=4", "model.moe.top_k_groups=2", "model.moe.shared_ffn_hidden_size=8"},
             {"model.moe.router=sigmoid", "model.moe.top_k=3", "model.moe.capacity_factor=0.75",
              "model.moe.normalize_top_k=false", "model.moe.layers=after:1"}};
+  }
+  /// Of the first layer's bias: each element from the rank that owns it.
+  static Values owned_counts(LearnerOnRanks& run) {
+    const parallel::Parameter& bias = run.store().at("layers.0.mlp.router.bias");
+    const parallel::Range owned = run.store().owned_range(bias);
+    const parallel::ParameterUnit& unit = bias.unit();
+    Values counts(8, 0.0);
+    if (owned.size() > 0) {
+      const int64_t begin = bias.offset() + owned.begin - unit.own.begin;
+      const Values own = values_of(unit.own_grads.rows(begin, begin + owned.size()));
+      std::copy(own.begin(), own.end(), counts.begin() + owned.begin);
+    }
+    trainer::all_reduce_sums(run.context().world(), run.learner().ops().device(), counts);
+    return counts;
   }
   void expect_equal_to_one_rank(const Settings& settings) {
     const Config on_ranks = config(settings);
@@ -91,6 +106,31 @@ TEST_F(MoeRanks, ReportTheSameRoutingAsOneRank) {
       EXPECT_EQ(ours->bias_max, expected->bias_max);
     }
   }
+}
+
+TEST_F(MoeRanks, CountTheChoicesOfAllRanksExactly) {
+  for (const Settings& stage : stages()) {
+    const Settings settings = experts() + kinds()[1] + stage;
+    const auto run = make(settings + Settings{fmt::format("parallel.tp={}", std::min(2, size()))});
+    const auto alone = make_alone(experts() + kinds()[1]);
+    run->train(1);
+    alone->train(1);
+
+    EXPECT_EQ(owned_counts(*run), owned_counts(*alone)) << describe(stage);
+  }
+}
+
+TEST_F(MoeRanks, EvaluateWhereSomeRanksHaveNoTokens) {
+  const Settings settings = experts() + kinds()[2];
+  const auto run = make(settings + Settings{fmt::format("parallel.ep={}", size())});
+  const auto alone = make_alone(settings);
+  const auto source = trainer::make_synthetic_source(run->config());
+
+  const trainer::LossSum ours = run->learner().evaluate(source->read(1, 0, rank() == 0 ? 3 : 0), 3);
+  const trainer::LossSum expected = alone->learner().evaluate(source->read(1, 0, 3), 3);
+
+  EXPECT_EQ(ours.num_targets, expected.num_targets);
+  EXPECT_NEAR(ours.loss, expected.loss, 1e-12 * expected.loss);
 }
 
 /// Two all-to-alls per layer, micro-batch and direction, each of the rows that the rank's tokens choose; two more where
