@@ -31,7 +31,7 @@ class MoeRanks : public LearnerRanksTest {
     return layouts;
   }
   static std::vector<Settings> kinds() {
-    return {{},
+    return {{"train.micro_batch_size=0"},
             {"model.moe.router=sigmoid", "model.moe.balance=bias", "model.moe.bias_update_rate=0.05",
              "model.moe.num_groups=4", "model.moe.top_k_groups=2", "model.moe.shared_ffn_hidden_size=8"},
             {"model.moe.router=sigmoid", "model.moe.top_k=3", "model.moe.capacity_factor=0.75",
