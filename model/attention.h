@@ -1,33 +1,32 @@
 #pragma once
 /// Causal self-attention with grouped heads: qkv product, optional qk-norm, RoPE, attention, output product. Heads are
-/// shared out over the tensor-parallel ranks: each attends over all tokens with its own.
+/// shared out over the tensor-parallel ranks, tokens over the sequence-parallel ones: how these see each other's keys
+/// is SequenceAttention's.
 
+#include <memory>
 #include <optional>
 
 #include "model/kv_cache.h"
 #include "model/linear.h"
 #include "model/micro_batch.h"
 #include "model/norm_layer.h"
+#include "model/sequence_attention.h"
 #include "model/stage_context.h"
 #include "parallel/layer_groups.h"
 
 namespace model {
 
 /// Heads of one tensor-parallel rank. Ranks that read the same kv head hold copies of it.
-struct HeadsHere {
-  int64_t q = 0;
-  int64_t kv = 0;
-};
-HeadsHere heads_here(const ModelConfig& config, const parallel::TensorParallel& tensor_parallel);
+AttentionHeads heads_here(const ModelConfig& config, const parallel::TensorParallel& tensor_parallel);
 
 class Attention {
  public:
-  /// What a micro-batch keeps between its passes, of this rank's heads. backward_input frees qkv and lse.
+  /// What a micro-batch keeps between its passes, of this rank's heads. backward_input frees what attention kept.
   struct Saved {
-    tensor::Tensor qkv;               // [tokens, (heads + 2 kv_heads) * head_dim], after qk-norm and RoPE
+    SequenceAttention::Saved attention;
     tensor::Tensor raw_qk;            // [tokens, (heads + kv_heads) * head_dim], before qk-norm; only with it
     tensor::Tensor q_stats, k_stats;  // acc [tokens * heads, 2], only with qk-norm
-    tensor::Tensor o, lse;            // o [tokens, heads * head_dim]; lse acc [tokens, heads]
+    tensor::Tensor o;                 // [tokens, heads * head_dim]
     tensor::Tensor dy, d_qkv;         // from backward_input, for backward_weight
     tensor::Tensor d_normed_qk;       // gradient of the outputs of qk-norm, only with it
   };
@@ -48,21 +47,16 @@ class Attention {
                         LayerCache& cache) const;
 
  private:
-  // Views [tokens, heads, head_dim] of the columns of a fused tensor [tokens, q | k | v] (or [tokens, q | k]).
-  tensor::Tensor q_of(const tensor::Tensor& fused) const;
-  tensor::Tensor k_of(const tensor::Tensor& fused) const;
-  tensor::Tensor v_of(const tensor::Tensor& fused) const;
-  tensor::Tensor heads_of(const tensor::Tensor& fused, int64_t first_head, int64_t num_heads) const;
-  void project(tensor::Ops& ops, const tensor::Tensor& x, const MicroBatch& batch, const StageContext& context,
-               Saved& saved) const;
-  void normalize_qk(tensor::Ops& ops, Saved& saved) const;
+  /// -> [tokens, q | k | v], after qk-norm and RoPE
+  tensor::Tensor project(tensor::Ops& ops, const tensor::Tensor& x, const MicroBatch& batch,
+                         const StageContext& context, Saved& saved) const;
+  void normalize_qk(tensor::Ops& ops, tensor::Tensor& qkv, Saved& saved) const;
   void normalize_qk_backward(tensor::Ops& ops, Saved& saved) const;
-  double scale() const;
 
-  int64_t num_heads_, num_kv_heads_;  // of this rank
-  int64_t head_dim_;
+  AttentionHeads heads_;  // of this rank
   ColumnParallelLinear qkv_;
   std::optional<NormLayer> q_norm_, k_norm_;
+  std::unique_ptr<SequenceAttention> sequence_attention_;
   RowParallelLinear out_;
 };
 

@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "parallel/sequence_parallel.h"
 #include "tensor/ops.h"
 
 namespace model {
 
-/// Host side: sequences of equal length, one after another.
+/// Host side: whole sequences of equal length, one after another.
 struct HostBatch {
   int64_t num_sequences = 0;
   std::vector<int32_t> tokens;
@@ -19,6 +20,7 @@ struct HostBatch {
   std::vector<int64_t> token_index;     ///< place in the step's global batch: dropout is keyed by it
 };
 
+/// Of every sequence, the tokens that this rank holds (parallel/sequence_parallel.h).
 struct MicroBatch {
   int64_t num_sequences = 0;
   int64_t step = 0;
@@ -27,15 +29,30 @@ struct MicroBatch {
   tensor::Tensor tokens, targets, positions, first_visible;  ///< int32 [tokens]
   tensor::Tensor token_index;                                ///< int64 [tokens]
 
+  /// What attention knows of all tokens of the sequences; absent where this rank holds them all.
+  struct Whole {
+    tensor::Tensor positions, first_visible;  ///< int32 [tokens of all ranks], in sequence
+    tensor::Tensor positions_by_rank;         ///< int32 [ranks, tokens]
+  };
+  Whole whole;
+
   int64_t num_tokens() const { return tokens.dim(0); }
-  tensor::AttentionMask mask() const {  // an empty batch is one empty sequence: the mask divides rows by sequences
-    return {std::max<int64_t>(1, num_sequences), positions, first_visible, positions};
+  tensor::Tensor positions_of_rank(int rank) const {
+    return whole.positions_by_rank.rows(rank, rank + 1).reshaped({num_tokens()});
+  }
+  /// This rank's queries over its own keys, or those at key_positions.
+  tensor::AttentionMask mask() const { return mask(positions); }
+  tensor::AttentionMask mask(const tensor::Tensor& key_positions) const {
+    // An empty batch is one empty sequence: the mask divides rows by sequences.
+    return {std::max<int64_t>(1, num_sequences), positions, first_visible, key_positions};
   }
 };
 
 /// Position of the first token that a query at `position` sees. sliding_window 0: no window.
 int32_t first_visible(int32_t position, int32_t document_start, int64_t sliding_window);
 
-MicroBatch to_device(const HostBatch& batch, int64_t sliding_window, tensor::Device& device);
+/// The tokens of `part`.
+MicroBatch to_device(const HostBatch& batch, int64_t sliding_window, const parallel::SequencePart& part,
+                     tensor::Device& device);
 
 }  // namespace model

@@ -187,7 +187,8 @@ auto Pipeline::Walk::timed(const Action& action, const Pass& pass) {
 
 MicroBatch Pipeline::Walk::load(const Action& action) const {
   const HostBatch& host = batches_.micro_batches[static_cast<size_t>(action.microbatch)];
-  MicroBatch batch = to_device(host, pipeline_.config_.sliding_window, ops_.device());
+  MicroBatch batch =
+      to_device(host, pipeline_.config_.sliding_window, pipeline_.groups_.sequence.part(), ops_.device());
   batch.step = batches_.step;
   batch.grad_scale = batches_.grad_scale;
   batch.step_sequences = batches_.step_sequences;
@@ -270,7 +271,8 @@ void Pipeline::Walk::send(Direction& way, const Action& action) {
 
 void Pipeline::Walk::receive(Direction& way, const Action& action) {
   const parallel::TensorParallel& tp = pipeline_.groups_.tensor;
-  const int64_t parts = tp.tokens == parallel::TokenSharding::sharded ? tp.tp.size() : 1;
+  const int64_t of_tp = tp.tokens == parallel::TokenSharding::sharded ? tp.tp.size() : 1;
+  const int64_t parts = pipeline_.groups_.sequence.part().size * of_tp;
   const HostBatch& host = batches_.micro_batches[static_cast<size_t>(action.microbatch)];
   const int64_t num_tokens = std::ssize(host.tokens);
   Message& message = way.arriving[key_of(action)];

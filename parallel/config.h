@@ -40,7 +40,7 @@ struct ParallelConfig {
   std::string schedule = "1f1b";  ///< order of the passes of pipeline stages: see schedule.h
   int64_t virtual_stages = 0;     ///< stages per pipeline rank; 0 ("auto"): what the schedule is usually run with
   int64_t microbatch_group = 0;   ///< interleaved schedules: micro-batches per visit of a stage; 0 ("auto"): the least
-  std::vector<int64_t> stages;    ///< layers of each stage; empty: shared out by cost
+  std::vector<int64_t> stages = {};  ///< layers of each stage; empty: shared out by cost
 };
 
 }  // namespace parallel

@@ -3,6 +3,7 @@
 
 #include "parallel/config.h"
 #include "parallel/parameter_store.h"
+#include "parallel/sequence_parallel.h"
 #include "parallel/tensor_parallel.h"
 
 namespace parallel {
@@ -11,6 +12,8 @@ namespace parallel {
 struct SequenceParallel {
   Communicator& sp;
   SpMethod method = SpMethod::ring;
+
+  SequencePart part() const { return {.rank = sp.rank(), .size = sp.size()}; }
 };
 
 /// Experts are shared out over ranks that otherwise split tokens.

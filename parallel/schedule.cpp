@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -35,17 +36,24 @@ constexpr std::array<ScheduleRules, 8> kRules = {{
 
 const std::string kFilePrefix = "file:";
 
+[[noreturn]] void refuse_file(const std::string& path, const std::string& what) {
+  throw tensor::ConfigError(
+      fmt::format("file:{}: this pipeline schedule {}.\n"
+                  "  parallel.schedule = \"file:{}\" names a text file with one line of passes per pipeline rank.\n"
+                  "  Fix: give the path of such a file, from the folder that the run starts in.",
+                  path, what, path));
+}
+
 std::string read_file(const std::string& path) {
+  constexpr std::uintmax_t kMaxBytes = std::uintmax_t{256} << 20;  // more passes than any step has
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) refuse_file(path, "is not there, or no file");
+  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (bytes > kMaxBytes) refuse_file(path, fmt::format("has {} bytes; the most is {}", bytes, kMaxBytes));
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
-  if (!file || text.fail()) {
-    throw tensor::ConfigError(
-        fmt::format("{}: this pipeline schedule cannot be read, or is empty.\n"
-                    "  parallel.schedule = \"file:{}\" names a text file with one line of passes per pipeline rank.\n"
-                    "  Fix: give the path of such a file, from the folder that the run starts in.",
-                    path, path));
-  }
+  if (!file || text.fail()) refuse_file(path, "cannot be read, or is empty");
   return text.str();
 }
 

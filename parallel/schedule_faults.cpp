@@ -47,19 +47,22 @@ void find_strays(const Schedule& schedule, Faults& faults) {
 
 using PassCounts = std::array<int, 4>;  // F, B, I, W
 
-std::string count_fault(const PassCounts& counts, int stage, int microbatch, bool is_training) {
+enum class Step { training, evaluation };
+
+/// Empty where the counts are right.
+std::string count_fault(const PassCounts& counts, int stage, int microbatch, Step step) {
   const auto& [forwards, backwards, inputs, weights] = counts;
   const std::string what = fmt::format("Stage {}, micro-batch {}: {} F, {} B, {} I, {} W; ", stage, microbatch,
                                        forwards, backwards, inputs, weights);
   if (forwards != 1) return what + "there is exactly one F.";
-  if (!is_training) return "";
+  if (step == Step::evaluation) return "";
   const bool is_whole = backwards == 1 && inputs == 0 && weights == 0;
   const bool is_split = backwards == 0 && inputs == 1 && weights == 1;
   return is_whole || is_split ? "" : what + "there is exactly one B, or one I and one W.";
 }
 
 void find_missing_passes(const Schedule& schedule, Faults& faults) {
-  const bool is_training = has_backward(schedule);
+  const Step step = has_backward(schedule) ? Step::training : Step::evaluation;
   std::vector<PassCounts> counts(schedule.rank_of_stage.size() * static_cast<size_t>(schedule.num_microbatches));
   for (const Actions& list : schedule.ranks) {
     for (const Action& action : list) {
@@ -71,7 +74,7 @@ void find_missing_passes(const Schedule& schedule, Faults& faults) {
   for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
     const int number = static_cast<int>(chunk);
     std::string fault =
-        count_fault(counts[chunk], number / schedule.num_microbatches, number % schedule.num_microbatches, is_training);
+        count_fault(counts[chunk], number / schedule.num_microbatches, number % schedule.num_microbatches, step);
     if (!fault.empty()) faults.push_back(std::move(fault));
   }
 }
@@ -116,10 +119,11 @@ void find_cycles(const Schedule& schedule, Faults& faults) {
 
 std::vector<std::string> passes_only_faults(const Schedule& schedule) {
   Faults faults;
-  for (const Actions& list : schedule.ranks) {
-    for (const Action& action : list) {
+  for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
+    for (const Action& action : schedule.ranks[static_cast<size_t>(rank)]) {
       if (is_pass(action.kind)) continue;
-      faults.push_back(to_text(action) + ": a file holds F, B, I and W only; all else is added to them.");
+      faults.push_back(fmt::format("Rank {} has {}: a file holds F, B, I and W only; all else is added to them.", rank,
+                                   to_text(action)));
     }
   }
   if (!has_backward(schedule)) faults.push_back("There is no backward.");

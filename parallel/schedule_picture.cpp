@@ -23,9 +23,23 @@ void add_cell(Picture& picture, size_t rank, const PictureCell& cell) {
   picture.has_kind.at(static_cast<size_t>(cell.pass.kind)) = true;
   picture.has_pairs = picture.has_pairs || cell.pass.overlaps_next;
   picture.most_chunks = std::max(picture.most_chunks, cell.chunk + 1);
-  const double duration = cell.end - cell.start;
-  if (duration <= 0) return;
-  if (picture.shortest_cell == 0 || duration < picture.shortest_cell) picture.shortest_cell = duration;
+}
+
+/// Of the passes that are worth a label: beside layers, those of a stage that has none take no time to speak of.
+double shortest_cell(const Picture& picture) {
+  constexpr double kLeastShare = 0.1;  // of the longest
+  double longest = 0;
+  for (const auto& cells : picture.ranks) {
+    for (const PictureCell& cell : cells) longest = std::max(longest, cell.end - cell.start);
+  }
+  double shortest = longest;
+  for (const auto& cells : picture.ranks) {
+    for (const PictureCell& cell : cells) {
+      const double duration = cell.end - cell.start;
+      if (duration >= kLeastShare * longest) shortest = std::min(shortest, duration);
+    }
+  }
+  return shortest;
 }
 
 }  // namespace
@@ -48,6 +62,7 @@ Picture picture_of(const Schedule& schedule, const Simulation& simulation) {
       }
     }
   }
+  picture.shortest_cell = shortest_cell(picture);
   return picture;
 }
 

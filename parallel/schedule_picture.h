@@ -20,7 +20,7 @@ struct Picture {
   std::array<bool, 4> has_kind = {};  ///< F, B, I, W
   bool has_pairs = false;
   int most_chunks = 1;       ///< stages on a rank
-  double shortest_cell = 0;  ///< time; 0 where nothing takes any
+  double shortest_cell = 0;  ///< time, of passes worth a label; 0 where nothing takes any
 };
 
 Picture picture_of(const Schedule& schedule, const Simulation& simulation);

@@ -9,9 +9,9 @@ namespace {
 
 using Problems = std::vector<LayoutProblem>;
 
-constexpr int kMaxNumber = 1 << 20;  // of stages or micro-batches; more is a typing error
-constexpr int64_t kMaxForwards = 1 << 24;
-constexpr size_t kMaxFaults = 8;  // told of one file
+constexpr int kMaxNumber = 1 << 20;        // of stages or micro-batches; more is a typing error
+constexpr int64_t kMaxForwards = 1 << 22;  // a few seconds, and 2 GB, to plan
+constexpr size_t kMaxFaults = 8;           // told of one file
 
 void require_number(Problems& problems, const char* key, int value, int least) {
   if (least <= value && value <= kMaxNumber) return;
@@ -20,14 +20,13 @@ void require_number(Problems& problems, const char* key, int value, int least) {
 }
 
 /// Lists of more passes than any step has would fill the memory.
-void require_size(Problems& problems, const ScheduleSettings& settings) {
-  const int64_t stages = int64_t{settings.num_ranks} * shape_of(settings).virtual_stages;
-  const int64_t forwards = stages * settings.num_microbatches;
+void require_size(Problems& problems, int64_t stages, int64_t num_microbatches) {
+  const int64_t forwards = stages * num_microbatches;
   if (forwards <= kMaxForwards) return;
   problems.push_back(
       {"parallel.schedule", fmt::format("{} stages * {} micro-batches = {} forwards per step; the most is {}.\n"
                                         "  Fix: use fewer micro-batches per step, or fewer parallel.virtual_stages.",
-                                        stages, settings.num_microbatches, forwards, kMaxForwards)});
+                                        stages, num_microbatches, forwards, kMaxForwards)});
 }
 
 std::string known_names() {
@@ -60,7 +59,9 @@ void require_microbatches(Problems& problems, const ScheduleSettings& settings, 
   const int least = limits.microbatches_per_rank * settings.num_ranks;
   if (settings.num_microbatches >= least) return;
   const int most_ranks = settings.num_microbatches / limits.microbatches_per_rank;
-  const std::string fewer_ranks = most_ranks > 0 ? fmt::format(", parallel.pp of {} or fewer", most_ranks) : "";
+  const std::string fewer_ranks = most_ranks > 1    ? fmt::format(", parallel.pp of {} or fewer", most_ranks)
+                                  : most_ranks == 1 ? ", parallel.pp = 1"
+                                                    : "";
   problems.push_back(
       {"parallel.schedule",
        fmt::format("parallel.schedule = {} needs {} micro-batches per step for each pipeline rank, {} * {} = {}; this "
@@ -144,8 +145,8 @@ void require_file_is_step(Problems& problems, const ScheduleSettings& settings, 
                     "  Fix: change these to give {}, or take another file.",
                     schedule.num_microbatches, settings.num_microbatches, schedule.num_microbatches));
   }
-  std::vector<std::string> faults = schedule_faults(schedule);
-  if (faults.empty()) faults = passes_only_faults(schedule);
+  std::vector<std::string> faults = passes_only_faults(schedule);
+  if (faults.empty()) faults = schedule_faults(schedule);
   if (faults.empty()) return;
   add(fmt::format("this is no schedule of one training step.{}\n  Fix: correct the file.", listed(faults)));
 }
@@ -160,10 +161,12 @@ std::vector<LayoutProblem> placement_problems(const ScheduleSettings& settings) 
   require_number(problems, "parallel.microbatch_group", settings.microbatch_group, 0);
   if (!problems.empty()) return problems;
   if (is_schedule_file(settings.name)) {
-    require_file_fits(problems, settings, read_schedule(settings.name));
+    const Schedule schedule = read_schedule(settings.name);
+    require_file_fits(problems, settings, schedule);
+    require_size(problems, schedule.num_stages(), schedule.num_microbatches);
   } else if (const ScheduleRules* rules = find_rules(settings.name)) {
     require_virtual_stages(problems, settings, rules->limits);
-    require_size(problems, settings);
+    require_size(problems, int64_t{settings.num_ranks} * shape_of(settings).virtual_stages, settings.num_microbatches);
   } else {
     problems.push_back({"parallel.schedule", fmt::format("parallel.schedule = \"{}\" is no schedule.\n  Fix: use {}.",
                                                          settings.name, known_names())});

@@ -144,6 +144,9 @@ class Ops {
   virtual void attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse,
                                   const Tensor& d_o, const AttentionMask& mask, double scale, Tensor& dq, Tensor& dk,
                                   Tensor& dv) = 0;
+  /// Attention over two sets of keys, from that over each: block_o and block_lse (which attention() made) join o and
+  /// lse. o acc [query_tokens, heads, head_dim], contiguous like all operands. Sets that nobody sees change nothing.
+  virtual void merge_attention(const Tensor& block_o, const Tensor& block_lse, Tensor& o, Tensor& lse) = 0;
 
   // ---- embedding --------------------------------------------------------------------------------------------------
   /// y [tokens, hidden] (+)= table [rows, hidden] at row indices[i] - first_row; indices int32 [tokens]. An index

@@ -1,6 +1,9 @@
 #include "tensor/pool.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "tensor/error.h"
@@ -56,38 +59,61 @@ PoolBlock::~PoolBlock() {
   if (pool_) pool_->release(*this);
 }
 
-/// One mapping. Its free pieces are kept by offset, never touching each other.
+/// One mapping. Its free pieces never touch each other. They are kept by offset, to merge, and by size, to be found: a
+/// step of a long pipeline leaves many thousands.
 struct Pool::Segment {
   char* data = nullptr;
   int64_t bytes = 0;
-  std::map<int64_t, int64_t> free;  // offset -> bytes
 
-  bool is_free() const { return free.size() == 1 && free.begin()->second == bytes; }
+  bool is_free() const { return by_offset_.size() == 1 && by_offset_.begin()->second == bytes; }
   bool holds(const void* p) const { return p >= data && p < data + bytes; }
 
-  void* take(std::map<int64_t, int64_t>::iterator piece, int64_t wanted) {
-    const auto [offset, available] = *piece;
-    free.erase(piece);
-    if (available > wanted) free.emplace(offset + wanted, available - wanted);
+  /// Bytes of the smallest free piece of `wanted` or more; none where there is none.
+  std::optional<int64_t> best_fit(int64_t wanted) const {
+    const auto piece = by_size_.lower_bound({wanted, 0});
+    return piece == by_size_.end() ? std::nullopt : std::optional(piece->first);
+  }
+
+  /// The front of the piece that best_fit() is about.
+  void* take(int64_t wanted) {
+    const auto [available, offset] = *by_size_.lower_bound({wanted, 0});
+    remove(offset, available);
+    if (available > wanted) add(offset + wanted, available - wanted);
     return data + offset;
   }
 
   void give_back(int64_t offset, int64_t size) {
-    const auto next = free.lower_bound(offset);
-    if (next != free.end() && next->first == offset + size) {
-      size += next->second;
-      free.erase(next);
-    }
-    const auto after = free.lower_bound(offset);
-    if (after != free.begin()) {
-      const auto previous = std::prev(after);
-      if (previous->first + previous->second == offset) {
-        previous->second += size;
-        return;
+    const auto next = by_offset_.lower_bound(offset);
+    if (next != by_offset_.begin()) {
+      const auto [before, before_size] = *std::prev(next);
+      if (before + before_size == offset) {
+        remove(before, before_size);
+        offset = before;
+        size += before_size;
       }
     }
-    free.emplace(offset, size);
+    const auto after = by_offset_.find(offset + size);
+    if (after != by_offset_.end()) {
+      const int64_t after_size = after->second;
+      remove(offset + size, after_size);
+      size += after_size;
+    }
+    add(offset, size);
   }
+
+  void add(int64_t offset, int64_t size) {
+    by_offset_.emplace(offset, size);
+    by_size_.emplace(size, offset);
+  }
+
+ private:
+  void remove(int64_t offset, int64_t size) {
+    by_offset_.erase(offset);
+    by_size_.erase({size, offset});
+  }
+
+  std::map<int64_t, int64_t> by_offset_;           // -> bytes
+  std::set<std::pair<int64_t, int64_t>> by_size_;  // bytes, offset
 };
 
 Pool::Pool(std::unique_ptr<MemorySource> source) : source_(std::move(source)) {}
@@ -112,15 +138,14 @@ PoolBlock Pool::allocate(int64_t bytes, MemoryCategory category) {
 
 void* Pool::take_best_fit(int64_t wanted) {
   Segment* best_segment = nullptr;
-  std::map<int64_t, int64_t>::iterator best;
+  int64_t best = 0;
   for (const auto& segment : segments_) {
-    for (auto piece = segment->free.begin(); piece != segment->free.end(); ++piece) {
-      if (piece->second < wanted || (best_segment && piece->second >= best->second)) continue;
-      best_segment = segment.get();
-      best = piece;
-    }
+    const std::optional<int64_t> piece = segment->best_fit(wanted);
+    if (!piece || (best_segment && *piece >= best)) continue;
+    best_segment = segment.get();
+    best = *piece;
   }
-  return best_segment ? best_segment->take(best, wanted) : nullptr;
+  return best_segment ? best_segment->take(wanted) : nullptr;
 }
 
 // Segments that lie idle because they are too small make room first. This comes to rest: each time, the sizes of the
@@ -134,7 +159,7 @@ void Pool::map_segment(int64_t wanted) {
   auto segment = std::make_unique<Segment>();
   segment->bytes = round_up(std::max(wanted, kSegmentBytes), kSegmentGranule);
   segment->data = static_cast<char*>(source_->map(segment->bytes));
-  segment->free.emplace(0, segment->bytes);
+  segment->add(0, segment->bytes);
   segments_.push_back(std::move(segment));
 }
 

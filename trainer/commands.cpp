@@ -3,7 +3,9 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <fstream>
 
 #include "checkpoint/file.h"
 #include "data/tokenizer.h"
@@ -36,10 +38,15 @@ checkpoint::Resumed load_trained(const Config& config, Learner& learner) {
   return std::move(*resumed);
 }
 
-void write_text(const std::string& path, const std::string& text) {
-  checkpoint::TemporaryFile file(path);
-  file.write_at(0, text.data(), std::ssize(text));
-  file.publish();
+void write_picture(const std::string& path, const std::string& svg) {
+  std::ofstream file(path, std::ios::trunc);
+  file << svg;
+  file.close();
+  if (file) return;
+  throw tensor::StorageError(
+      fmt::format("{}: the picture of the schedule cannot be written: {}.\n"
+                  "  Fix: give --svg the path of a file in a folder that is there and may be written to.",
+                  path, checkpoint::errno_text(errno)));
 }
 
 /// Of the terminal; of a file, as much as a wide one has.
@@ -154,7 +161,7 @@ ExitCode run(const PlanCommand& command) {
   const Plan plan = make_plan(config, static_cast<int>(world_size), static_cast<int>(command.rank));
   if (command.shows_schedule || !command.svg_path.empty()) {
     const PipelinePlan::Training passes = PipelinePlan(config, plan.degrees).passes(plan.split.num_microbatches);
-    if (!command.svg_path.empty()) write_text(command.svg_path, draw_svg(passes.schedule, passes.prediction));
+    if (!command.svg_path.empty()) write_picture(command.svg_path, draw_svg(passes.schedule, passes.prediction));
     if (command.shows_schedule) {
       fmt::print("{}", draw_timeline(passes.schedule, passes.prediction, columns_of(stdout)));
       return ExitCode::finished;

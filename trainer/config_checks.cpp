@@ -34,7 +34,6 @@ class Checks {
     evaluation();
     source_weights();
     pipeline_schedule();
-    layout();
   }
 
  private:
@@ -257,20 +256,6 @@ class Checks {
                fmt::format("parallel.schedule = \"{}\" must be {}, or \"file:PATH\".", printable(name), join_or(names)),
                "It is the order in which pipeline stages take their micro-batches.",
                close.empty() ? "choose one of these." : fmt::format("did you mean \"{}\"?", close)});
-  }
-
-  void layout() {
-    const parallel::ParallelConfig& p = config_.parallel;
-    not_split("sp", p.sp);
-  }
-
-  void not_split(const std::string& axis, int64_t size) {
-    refuse_if(size > 1,
-              {{"parallel." + axis},
-               fmt::format("parallel.{} = {} asks for an axis that this version does not split.", axis, size),
-               "It splits over parallel.tp, pp, dp and ep.",
-               "set it to 1, or remove it."},
-              tensor::ExitCode::layout);
   }
 
   /// The divisors of n that are closest to x: "4, 6 or 8".

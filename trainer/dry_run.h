@@ -16,10 +16,10 @@ namespace trainer {
 /// A unit of parameters (a block, the embedding, the head), as the rank holds it.
 struct PlannedUnit {
   std::string name;
-  int64_t numel = 0;        ///< elements that this rank's tensor-parallel part has, padding included
-  parallel::Range own;      ///< its cut of them, which no other rank of the shard group has
-  int64_t least_cut = 0;    ///< over the shard group
-  int64_t largest_cut = 0;  ///< likewise
+  int64_t numel = 0;         ///< elements that this rank's tensor-parallel part has, padding included
+  parallel::Range own = {};  ///< its cut of them, which no other rank of the shard group has
+  int64_t least_cut = 0;     ///< over the shard group
+  int64_t largest_cut = 0;   ///< likewise
 
   bool operator==(const PlannedUnit&) const = default;
 };

@@ -58,7 +58,7 @@ void Generator::run(std::vector<int32_t> text, int64_t num_tokens, const Samplin
 
 std::vector<double> Generator::next_logits(std::span<const int32_t> new_tokens) {
   const model::HostBatch host = host_batch(new_tokens, cache_.length());
-  const model::MicroBatch batch = to_device(host, config_.sliding_window, ops_.device());
+  const model::MicroBatch batch = to_device(host, config_.sliding_window, {}, ops_.device());
   const Tensor logits = pipeline_.decode(ops_, batch, cache_);
   return logits.dtype() == Dtype::fp64 ? download_as<double>(logits) : download_as<float>(logits);
 }

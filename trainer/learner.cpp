@@ -131,10 +131,11 @@ LossSum Learner::evaluate(const data::Batch& batch, int64_t most_sequences) {
   return sum;
 }
 
-/// Over data-parallel ranks first, as one rank's pipeline adds them; the other stages contribute 0.
+/// Over data-parallel ranks first, as one rank's pipeline adds them; then over the parts of sequences. The other stages
+/// contribute 0.
 double Learner::sum_of_losses(double of_last_stage) {
   double loss = of_last_stage;
-  for (const Group group : {Group::dp, Group::pp}) {
+  for (const Group group : {Group::dp, Group::sp, Group::pp}) {
     loss = all_reduce_scalar(context_.group(group), *backend_.device, loss, parallel::Reduction::sum);
   }
   return loss;

@@ -33,13 +33,15 @@ std::string groups_text(const Plan& plan) {
   return fmt::format("\ngroups of rank {}\n", plan.rank) + format_table(rows, kNumWords);
 }
 
-std::string layers_text(const PlannedStage& stage, bool is_first, bool is_last) {
+/// What the i-th stage has.
+std::string parts_text(const PlannedPipeline& pipeline, size_t i) {
+  const PlannedStage& stage = pipeline.stages[i];
   const int64_t count = stage.last_layer - stage.first_layer;
   std::string text = count == 0   ? ""
                      : count == 1 ? fmt::format("layer {}", stage.first_layer)
                                   : fmt::format("layers {} to {}", stage.first_layer, stage.last_layer - 1);
-  if (is_first) text = text.empty() ? "embedding" : "embedding, " + text;
-  if (is_last) text += text.empty() ? "head" : ", head";
+  if (i == 0) text = text.empty() ? "embedding" : "embedding, " + text;
+  if (i + 1 == pipeline.stages.size()) text += text.empty() ? "head" : ", head";
   return text.empty() ? "nothing" : text;
 }
 
@@ -49,8 +51,7 @@ std::string pipeline_text(const Plan& plan) {
   Rows rows = {{"stage", "rank of pp", "has", "share"}};
   for (size_t i = 0; i < pipeline.stages.size(); ++i) {
     const PlannedStage& stage = pipeline.stages[i];
-    rows.push_back({std::to_string(i), std::to_string(stage.rank),
-                    layers_text(stage, i == 0, i + 1 == pipeline.stages.size()),
+    rows.push_back({std::to_string(i), std::to_string(stage.rank), parts_text(pipeline, i),
                     fmt::format("{:.1f} %", 100 * stage.share)});
   }
   constexpr size_t kNumWords = 3;

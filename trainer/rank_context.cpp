@@ -38,7 +38,7 @@ parallel::Mesh make_mesh(const Config& config, int world_size) {
   parallel::ResolvedLayout layout = parallel::resolve_layout(config.parallel, world_size);
   throw_if_any(layout.problems);
   std::vector<parallel::LayoutProblem> problems =
-      model::layout_problems(config.model, layout.degrees, token_sharding(config));
+      model::layout_problems(config.model, layout.degrees, token_sharding(config), config.parallel.sp_method);
   if (!batch_problems(config, layout.degrees, problems)) {
     const int64_t num_microbatches = split_batch(config, layout.degrees.dp()).num_microbatches;
     const auto of_pipeline = pipeline_problems(config, layout.degrees, num_microbatches);

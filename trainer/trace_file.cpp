@@ -15,6 +15,8 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
+constexpr const char* kPartExtension = ".part";
+
 /// Rows of a rank in the viewer.
 enum class Row { passes, communication };
 
@@ -32,17 +34,25 @@ Json metadata(const char* what, int rank, Row row, const std::string& name) {
 }  // namespace
 
 TraceFile::TraceFile(std::string folder, const RankContext& context) : folder_(std::move(folder)), context_(context) {
-  if (context.is_root()) {
-    std::error_code error;  // where it fails, so does what follows
-    std::filesystem::create_directories(folder_, error);
-  }
+  if (context.is_root()) clear_folder();
   context.world().barrier();
   part_.open(part_path(context.rank()), std::ios::trunc);
   if (!part_) fail(part_path(context.rank()));
   write_header();
 }
 
-std::string TraceFile::part_path(int rank) const { return fmt::format("{}/rank_{:05}.part", folder_, rank); }
+/// Where anything here fails, so does opening the parts.
+void TraceFile::clear_folder() const {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+    if (entry.path().extension() == kPartExtension) std::filesystem::remove(entry.path(), error);
+  }
+}
+
+std::string TraceFile::part_path(int rank) const {
+  return fmt::format("{}/rank_{:05}{}", folder_, rank, kPartExtension);
+}
 
 void TraceFile::fail(const std::string& path) const {
   throw tensor::StorageError(

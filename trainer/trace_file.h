@@ -13,7 +13,7 @@ namespace trainer {
 
 class TraceFile {
  public:
-  /// All ranks together. Parts of an earlier run in `folder` are overwritten. StorageError where that fails.
+  /// All ranks together. Parts of an earlier run in `folder` are removed. StorageError where that fails.
   TraceFile(std::string folder, const RankContext& context);
 
   /// Appends what the log of the context has since the last call.
@@ -24,6 +24,7 @@ class TraceFile {
  private:
   std::string part_path(int rank) const;
   [[noreturn]] void fail(const std::string& path) const;
+  void clear_folder() const;
   void write_header();
   void copy_parts();
 

@@ -223,6 +223,7 @@ bool TrainingRun::evaluation_is_due() const {
 
 void TrainingRun::evaluate(StepMetrics& metrics) {
   const LossSum loss = evaluator_.run(learner_);
+  if (trace_) trace_->write_step(metrics.step);
   const auto results = evaluator_.metrics(loss);
   metrics.extra.insert(metrics.extra.end(), results.begin(), results.end());
   log_->info(fmt::format("step {}: {}", metrics.step, evaluator_.describe(loss)));

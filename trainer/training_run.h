@@ -27,7 +27,7 @@ struct Workbench {
   tensor::Backend& backend;
   const RankContext& context;
   std::FILE* console = stdout;  ///< where it tells how it goes; null: nowhere
-  std::string node;             ///< name of this machine, for messages of many ranks
+  std::string node = {};        ///< name of this machine, for messages of many ranks
 };
 
 data::DatasetOptions dataset_options(const Config& config);

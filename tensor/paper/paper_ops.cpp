@@ -139,6 +139,12 @@ void PaperOps::attention_backward(const Tensor& q, const Tensor& k, const Tensor
   check_same_shape(v, dv);
 }
 
+void PaperOps::merge_attention(const Tensor& block_o, const Tensor& block_lse, Tensor& o, Tensor& lse) {
+  check_same_shape(block_o, o);
+  check_same_shape(block_lse, lse);
+  check_numel(lse, o.dim(0) * o.dim(1));
+}
+
 void PaperOps::embedding(const Tensor& indices, const Tensor& table, int64_t, Tensor& y, Write) {
   check_matrix(y, indices.numel(), table.shape().row_numel());
 }

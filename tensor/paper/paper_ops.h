@@ -35,6 +35,7 @@ class PaperOps final : public Ops {
   void attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor& lse,
                           const Tensor& d_o, const AttentionMask& mask, double scale, Tensor& dq, Tensor& dk,
                           Tensor& dv) override;
+  void merge_attention(const Tensor& block_o, const Tensor& block_lse, Tensor& o, Tensor& lse) override;
 
   void embedding(const Tensor& indices, const Tensor& table, int64_t first_row, Tensor& y, Write write) override;
   void embedding_backward(const Tensor& indices, const Tensor& dy, int64_t first_row, Tensor& dtable,

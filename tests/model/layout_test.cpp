@@ -8,6 +8,7 @@
 namespace tests {
 
 using model::ModelConfig;
+using parallel::SpMethod;
 using parallel::TokenSharding;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -24,12 +25,19 @@ ModelConfig shape() {
   return config;
 }
 
-std::vector<std::string> problems(const ModelConfig& config, int tp, TokenSharding tokens = TokenSharding::whole) {
+std::vector<std::string> texts_of(const std::vector<parallel::LayoutProblem>& problems) {
   std::vector<std::string> texts;
-  for (const parallel::LayoutProblem& problem : layout_problems(config, {.tp = tp}, tokens)) {
-    texts.push_back(problem.key + ": " + problem.text);
-  }
+  for (const parallel::LayoutProblem& problem : problems) texts.push_back(problem.key + ": " + problem.text);
   return texts;
+}
+
+std::vector<std::string> problems(const ModelConfig& config, int tp, TokenSharding tokens = TokenSharding::whole) {
+  return texts_of(layout_problems(config, {.tp = tp}, tokens));
+}
+
+std::vector<std::string> sequence_problems(const ModelConfig& config, const parallel::Degrees& degrees,
+                                           SpMethod method = SpMethod::ring) {
+  return texts_of(layout_problems(config, degrees, TokenSharding::sharded, method));
 }
 
 }  // namespace
@@ -84,6 +92,41 @@ TEST(LayoutProblems, SeeExpertsAndTheirHiddenUnits) {
   EXPECT_THAT(found[0].text, testing::HasSubstr("parallel.ep = 4 does not divide model.moe.num_experts = 6"));
   EXPECT_THAT(found[0].text, testing::HasSubstr("set parallel.ep = 3 or 6, or model.moe.num_experts = 4 or 8"));
   EXPECT_THAT(found[1].text, testing::HasSubstr("parallel.expert_tp = 2 does not divide model.moe.ffn_hidden_size"));
+}
+
+TEST(LayoutProblems, AreNoneWhereSequencesFallIntoHalfChunks) {
+  EXPECT_THAT(sequence_problems(shape(), {.tp = 8, .sp = 64}), ElementsAre());
+  EXPECT_THAT(sequence_problems(shape(), {.tp = 8, .sp = 4}, SpMethod::ulysses), ElementsAre());
+}
+
+TEST(LayoutProblems, NameSequencesThatDoNotFallIntoHalfChunks) {
+  ModelConfig config = shape();
+  config.seq_len = 12;
+
+  EXPECT_THAT(sequence_problems(config, {.sp = 4}),
+              ElementsAre("parallel.sp: parallel.sp = 4 does not cut model.seq_len = 12 into 2 * 4 equal parts.\n"
+                          "  Every sequence-parallel rank holds an early and a late part of each sequence: that gives "
+                          "all the same work.\n"
+                          "  Fix: set parallel.sp = 1, 2, 3 or 6, or model.seq_len = 8 or 16."));
+}
+
+TEST(LayoutProblems, ShareOutTheTokensThatSequenceParallelRanksHold) {
+  ModelConfig config = shape();
+  config.seq_len = 12;
+
+  EXPECT_THAT(sequence_problems(config, {.tp = 4, .sp = 2}),
+              ElementsAre(HasSubstr("parallel.tp = 4 does not divide model.seq_len / parallel.sp = 6.")));
+  EXPECT_THAT(sequence_problems(config, {.tp = 2, .sp = 3}), ElementsAre());
+}
+
+TEST(LayoutProblems, NameHeadsThatUlyssesDoesNotHave) {
+  EXPECT_THAT(sequence_problems(shape(), {.tp = 8, .sp = 8}, SpMethod::all_gather), ElementsAre());
+  EXPECT_THAT(sequence_problems(shape(), {.tp = 8, .sp = 8}, SpMethod::ulysses),
+              ElementsAre("parallel.sp_method: parallel.sp * parallel.tp = 8 * 8 = 64 is more than model.num_heads = "
+                          "32.\n"
+                          "  With parallel.sp_method = \"ulysses\" every rank attends with heads of its own.\n"
+                          "  Fix: set parallel.sp = 4 or less, or parallel.sp_method = \"ring\" or "
+                          "\"all_gather\"."));
 }
 
 TEST(LayoutProblems, DoNotSeeTheVocabulary) {

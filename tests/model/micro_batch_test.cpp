@@ -77,6 +77,24 @@ TEST(MicroBatch, LargerThanAChunkOfTheHeadGivesTheSame) {
   EXPECT_LE(worst.error, 1e-13) << worst.name;
 }
 
+TEST(MicroBatch, HoldsTheHalfChunksOfItsRankAndKnowsThePositionsOfAll) {
+  const tensor::Backend backend = tensor::make_cpu_backend({.num_threads = 1});
+  model::ModelConfig config = llama_config();
+  config.seq_len = 8;
+  const model::HostBatch host = random_batch(config, 2, 1);
+
+  const model::MicroBatch batch = model::to_device(host, 3, {.rank = 1, .size = 2}, *backend.device);
+
+  const Values positions = {2, 3, 4, 5, 2, 3, 4, 5};
+  EXPECT_EQ(values_of(batch.positions), positions);
+  EXPECT_EQ(values_of(batch.first_visible), (Values{0, 1, 2, 3, 0, 1, 2, 3}));
+  EXPECT_EQ(values_of(batch.token_index), (Values{2, 3, 4, 5, 10, 11, 12, 13}));
+  EXPECT_EQ(values_of(batch.positions_of_rank(0)), (Values{0, 1, 6, 7, 0, 1, 6, 7}));
+  EXPECT_EQ(values_of(batch.positions_of_rank(1)), positions);
+  EXPECT_EQ(values_of(batch.whole.positions), Values(host.positions.begin(), host.positions.end()));
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(values_of(batch.tokens)[4 + i], host.tokens[10 + i]);
+}
+
 TEST(MicroBatch, OfNoSequencesAddsNothing) {
   const model::ModelConfig config = with_dropout(kitchen_sink_config());
   const model::HostBatch batch = random_batch(config, 2, 1), empty = random_batch(config, 0, 1);

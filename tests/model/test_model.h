@@ -72,6 +72,7 @@ struct Sharing {
   const parallel::TensorParallel* tensor_parallel = nullptr;
   const parallel::DataParallel* data_parallel = nullptr;
   parallel::ZeroOptions zero = {};
+  const parallel::SequenceParallel* sequence_parallel = nullptr;
 };
 
 /// The groups of a rank that shares nothing.
@@ -81,10 +82,13 @@ struct AloneGroups {
   parallel::DataParallel data_parallel{*self, *self};
 
   /// Of a rank that shares in these ways and no other.
-  parallel::LayerGroups with(const parallel::TensorParallel& tensor) const {
-    return {.tensor = tensor, .sequence = {*self}, .expert = {*self, *self, tensor.tp, {*self, *self}}};
+  parallel::LayerGroups with(const Sharing& sharing) const {
+    const parallel::TensorParallel& tensor = sharing.tensor_parallel ? *sharing.tensor_parallel : tensor_parallel;
+    return {.tensor = tensor,
+            .sequence = sharing.sequence_parallel ? *sharing.sequence_parallel : parallel::SequenceParallel{*self},
+            .expert = {*self, *self, tensor.tp, {*self, *self}}};
   }
-  parallel::LayerGroups groups() const { return with(tensor_parallel); }
+  parallel::LayerGroups groups() const { return with(Sharing{}); }
 };
 
 /// What this rank stores of a parameter's values, row after row; padding is 0.
@@ -112,8 +116,8 @@ class TestModel {
         backend(tensor::make_cpu_backend({.num_threads = num_threads})),
         ops(*backend.ops),
         store(sharing.zero, sharing.data_parallel ? *sharing.data_parallel : alone.data_parallel),
-        stage(config, model::whole_model(config), options,
-              alone.with(sharing.tensor_parallel ? *sharing.tensor_parallel : alone.tensor_parallel), store) {
+        stage(config, model::whole_model(config), options, alone.with(sharing), store) {
+    if (sharing.sequence_parallel) part = sharing.sequence_parallel->part();
     store.allocate(ops, dtype);
     stage.prepare(*backend.device, dtype);
     for (const auto& unit : store.units()) {
@@ -129,7 +133,7 @@ class TestModel {
       : TestModel(model_config, dtype, options, 1, {.tensor_parallel = &tensor_parallel}) {}
 
   model::MicroBatch upload(const model::HostBatch& host, double grad_scale = 1) {
-    model::MicroBatch batch = model::to_device(host, config.sliding_window, *backend.device);
+    model::MicroBatch batch = model::to_device(host, config.sliding_window, part, *backend.device);
     batch.grad_scale = grad_scale;
     batch.step = 3;
     batch.step_sequences = step_sequences;
@@ -173,6 +177,7 @@ class TestModel {
   tensor::Backend backend;
   tensor::Ops& ops;
   AloneGroups alone;
+  parallel::SequencePart part;  // of every sequence, what this rank holds
   parallel::ParameterStore store;
   model::Stage stage;
   int64_t step_sequences = 1;  ///< what the losses of routers are means over

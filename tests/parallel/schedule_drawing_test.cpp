@@ -51,6 +51,17 @@ TEST(Timeline, TellsPassesApartWithoutColour) {
               AllOf(HasSubstr("F3---&b1"), HasSubstr("F0&B1: both at once")));
 }
 
+TEST(Timeline, TakesNoRoomForStagesWithoutLayers) {
+  SimulationOptions costs;
+  costs.forward = costs.backward_input = costs.backward_weight = {0.001, 1, 1, 1};
+  const Schedule schedule = make("1f1b", 4, 1, 4);
+
+  const std::string text = draw_timeline(schedule, simulate(schedule, costs), kColumns);
+
+  EXPECT_THAT(text, testing::Not(HasSubstr("time 0 to "))) << "one line a rank is enough";
+  EXPECT_THAT(text, HasSubstr("F3"));
+}
+
 TEST(Timeline, FitsATerminalWithEightRanksAndSixteenMicrobatches) {
   for (const std::string& name : schedule_names()) {
     const std::string text = draw(make(name, 8, 0, 16), kColumns);

@@ -35,7 +35,8 @@ TEST(ScheduleProblems, RefuseTooFewMicrobatchesForPairs) {
   EXPECT_THAT(problem({"dualpipe_v", 4, 6, 0, 0}),
               AllOf(HasSubstr("2 * 4 = 8; this step has 6"), HasSubstr("parallel.pp of 3 or fewer"),
                     HasSubstr("parallel.schedule = zb_v")));
-  EXPECT_THAT(problem({"dualpipe_v", 4, 1, 0, 0}), testing::Not(HasSubstr("or fewer")));
+  EXPECT_THAT(problem({"dualpipe_v", 4, 3, 0, 0}), HasSubstr("per data-parallel rank, parallel.pp = 1, or parallel.s"));
+  EXPECT_THAT(problem({"dualpipe_v", 4, 1, 0, 0}), testing::Not(HasSubstr("parallel.pp")));
   EXPECT_THAT(schedule_problems({"dualpipe_v", 4, 8, 0, 0}), IsEmpty());
 }
 
@@ -57,7 +58,7 @@ TEST(ScheduleProblems, RefuseNumbersOutOfRangeAllAtOnce) {
   EXPECT_EQ(problems.size(), 4U);
   EXPECT_THAT(problems, Contains(testing::Field(&LayoutProblem::key, "parallel.pp")));
   EXPECT_THAT(problem({"interleaved", 1000, 1000, 1000, 0}),
-              HasSubstr("1000000 stages * 1000 micro-batches = 1000000000 forwards per step; the most is 16777216."));
+              HasSubstr("1000000 stages * 1000 micro-batches = 1000000000 forwards per step; the most is 4194304."));
   EXPECT_THAT(problem({"1f1b", 1, 2'000'000'000, 0, 0}), HasSubstr("2000000000 is not between 1 and 1048576"));
 }
 

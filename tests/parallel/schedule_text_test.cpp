@@ -90,7 +90,9 @@ TEST_F(ScheduleFile, HasToFitTheRun) {
 TEST_F(ScheduleFile, HasToBeAStep) {
   EXPECT_THAT(problem({write("0F0 0F1 0B0\n"), 1, 2, 0, 0}),
               AllOf(HasSubstr("parallel.schedule: file:"), HasSubstr("Stage 0, micro-batch 1: 1 F, 0 B")));
-  EXPECT_THAT(problem({write("0F0 0B0 STEP\n"), 1, 1, 0, 0}), HasSubstr("STEP: a file holds F, B, I and W only"));
+  EXPECT_THAT(problem({write("0F0 0B0 STEP\n"), 1, 1, 0, 0}), HasSubstr("Rank 0 has STEP: a file holds F, B, I and W"));
+  EXPECT_THAT(problem({write("0F0 0SEND_F0 0B0\n1F0 1B0\n"), 2, 1, 0, 0}),
+              AllOf(HasSubstr("Rank 0 has 0SEND_F0: a file holds"), testing::Not(HasSubstr("not once"))));
   EXPECT_THAT(problem({write("0F0\n"), 1, 1, 0, 0}), HasSubstr("There is no backward."));
   EXPECT_THROW(make_schedule({write("0F0\n"), 1, 1, 0, 0}), tensor::LayoutError);
 }
@@ -99,6 +101,17 @@ TEST_F(ScheduleFile, HasToExist) {
   EXPECT_THROW(make_schedule({"file:" + (folder_ / "none"), 1, 1, 0, 0}), tensor::ConfigError);
   EXPECT_THROW(make_schedule({"file:" + folder_.path(), 1, 1, 0, 0}), tensor::ConfigError);
   EXPECT_THROW(make_schedule({write(""), 1, 1, 0, 0}), tensor::ConfigError);
+  EXPECT_THROW(make_schedule({"file:", 1, 1, 0, 0}), tensor::ConfigError);
+  EXPECT_THROW(make_schedule({"file:/dev/zero", 1, 1, 0, 0}), tensor::ConfigError) << "has no end";
+}
+
+TEST_F(ScheduleFile, MayNotAskForMorePassesThanMemoryHolds) {
+  constexpr int kNumStages = 3000;
+  std::string text;
+  for (int i = 0; i < kNumStages; ++i) text += fmt::format("{}F{} ", i, i);
+
+  EXPECT_THAT(problem({write(text), 1, kNumStages, 0, 0}),
+              HasSubstr("3000 stages * 3000 micro-batches = 9000000 forw"));
 }
 
 TEST_F(ScheduleFile, ListsAFewOfManyFaults) {

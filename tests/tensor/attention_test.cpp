@@ -177,6 +177,44 @@ TEST_F(AttentionTest, PartsMergedByLogSumExpGiveTheWhole) {
   for (const double sum : total) EXPECT_NEAR(sum, 1, 1e-13);
 }
 
+TEST_F(AttentionTest, MergesPartsToTheWhole) {
+  const AttentionCase whole{tests::documents_and_window(150, 70, 40), 1, 4, 2, 5};
+  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp64}) {
+    AttentionTensors x(device_, whole, dtype);
+    x.forward(ops_);
+    const Dtype acc = accumulator_of(dtype);
+    Tensor sum = tests::make_tensor(device_, x.o.shape(), acc, Values(static_cast<size_t>(x.o.numel()), 0.0));
+    Tensor lse = tests::make_tensor(device_, x.lse.shape(), acc, Values(static_cast<size_t>(x.lse.numel()), -INFINITY));
+
+    for (const auto& [begin, end] : {std::pair{131, 150}, {0, 40}, {40, 131}}) {  // most see nothing of the first
+      Tensor o = tests::undefined_tensor(device_, x.o.shape(), dtype);
+      Tensor part_lse = tests::undefined_tensor(device_, x.lse.shape(), acc);
+      const Tensor keys = x.key_positions.rows(begin, end);
+      ops_.attention(x.q, x.k.rows(begin, end), x.v.rows(begin, end), {1, x.query_positions, x.first_visible, keys},
+                     kScale, o, part_lse);
+      ops_.merge_attention(o, part_lse, sum, lse);
+    }
+
+    const Values merged = tests::values_of(sum), o = tests::values_of(x.o);
+    const Values total = tests::values_of(lse), expected = tests::values_of(x.lse);
+    for (size_t i = 0; i < o.size(); ++i) EXPECT_NEAR(merged[i], o[i], 40 * tests::epsilon(dtype));
+    for (size_t i = 0; i < total.size(); ++i) EXPECT_NEAR(total[i], expected[i], 40 * tests::epsilon(acc));
+  }
+}
+
+TEST_F(AttentionTest, MergesPartsThatNobodySeesToNothing) {
+  const auto none = [&](Dtype dtype, const Shape& shape, double value) {
+    return tests::make_tensor(device_, shape, dtype, Values(static_cast<size_t>(shape.numel()), value));
+  };
+  const Tensor block_o = none(Dtype::fp32, {3, 2, 5}, 0), block_lse = none(Dtype::fp32, {3, 2}, -INFINITY);
+  Tensor o = none(Dtype::fp32, {3, 2, 5}, 0), lse = none(Dtype::fp32, {3, 2}, -INFINITY);
+
+  ops_.merge_attention(block_o, block_lse, o, lse);
+
+  EXPECT_EQ(tests::values_of(o), Values(30, 0.0));
+  EXPECT_EQ(tests::values_of(lse), Values(6, -INFINITY));
+}
+
 TEST_F(AttentionTest, GradientsOfPartsUnderTheWholeLogSumExpAddUp) {
   const AttentionCase whole{tests::causal(150), 1, 2, 1, 5};
   AttentionTensors x(device_, whole, Dtype::fp64);

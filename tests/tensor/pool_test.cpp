@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <random>
 
@@ -159,6 +160,19 @@ TEST_F(PoolTest, NeverHandsOutTheSameByteTwice) {
   blocks.clear();
   EXPECT_EQ(pool_.total().live_bytes, 0);
   EXPECT_EQ(log_.num_maps, 1);
+}
+
+TEST_F(PoolTest, FindsPiecesAmongManyThousandsAtOnce) {
+  constexpr int kNumBlocks = 200'000;
+  std::vector<PoolBlock> small, large;
+  const auto begin = std::chrono::steady_clock::now();
+
+  for (int i = 0; i < kNumBlocks; ++i) small.push_back(pool_.allocate(64, kCategory));
+  for (int i = 0; i < kNumBlocks; i += 2) small[static_cast<size_t>(i)] = PoolBlock();
+  for (int i = 0; i < kNumBlocks; ++i) large.push_back(pool_.allocate(128, kCategory));
+
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(seconds.count(), 5) << "looking through all of them takes a minute";
 }
 
 TEST(Pool, GivesEverythingBackToTheSystem) {

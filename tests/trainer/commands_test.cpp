@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
 #include "tests/trainer/program.h"
 #include "tests/trainer/tiny_run.h"
 
@@ -70,6 +72,17 @@ TEST_F(CommandsTest, EvalReadsTheCheckpointThatIsNamed) {
       run({"eval", "tiny.toml", "--set", "checkpoint.resume=runs/tiny/checkpoints/step_00000008.h5"});
 
   EXPECT_THAT(outcome.output, HasSubstr("step 8, "));
+}
+
+TEST_F(CommandsTest, PlanSaysWhyAPictureCannotBeWritten) {
+  EXPECT_EQ(run({"plan", "tiny.toml", "--svg", "schedule.svg"}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(path("schedule.svg")));
+
+  const tests::Outcome outcome = run({"plan", "tiny.toml", "--svg", "none/schedule.svg"});
+
+  EXPECT_EQ(outcome.exit_code, 6);
+  EXPECT_EQ(outcome.output, "");
+  EXPECT_THAT(outcome.errors, HasSubstr("none/schedule.svg: the picture of the schedule cannot be written: No such"));
 }
 
 /// A model of bytes, trained for a moment.

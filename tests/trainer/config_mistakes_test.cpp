@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Layouts, ConfigMistake,
     testing::Values(
-        Mistake{"Sequence", "tp = 1", "sp = 2", {"parallel.sp = 2", "does not split"}, tensor::ExitCode::layout},
+        Mistake{"Sequence", "tp = 1", "sp = 0", {"parallel.sp = 0", "from 1"}},
         Mistake{"Pipeline", "tp = 1", "pp = 0", {"parallel.pp = 0", "from 1"}},
         Mistake{"Schedule", "tp = 1", "schedule = \"1f1v\"", {"parallel.schedule = \"1f1v\"", "did you mean \"1f1b\""}},
         Mistake{"VirtualStages", "tp = 1", "virtual_stages = -1", {"parallel.virtual_stages = -1", "from 1"}},

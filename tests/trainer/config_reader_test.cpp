@@ -103,8 +103,8 @@ TEST(Config, BlamesNoConsequenceOfAnotherMistake) {
 }
 
 TEST(Config, CountsAWrongLayoutAsConfigErrorBesideOthers) {
-  EXPECT_EQ(refusal_of(broken("tp = 1", "sp = 2")).code, tensor::ExitCode::layout);
-  EXPECT_EQ(refusal_of(broken("tp = 1", "sp = 2"), {"train.steps=0"}).code, tensor::ExitCode::config);
+  EXPECT_EQ(refusal_of(broken("tp = 1", "ep = 2")).code, tensor::ExitCode::layout);
+  EXPECT_EQ(refusal_of(broken("tp = 1", "ep = 2"), {"train.steps=0"}).code, tensor::ExitCode::config);
 }
 
 TEST(Config, RefusesAnEvaluationWithoutData) {

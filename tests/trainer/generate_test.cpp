@@ -55,7 +55,7 @@ class GeneratorOf : public testing::TestWithParam<Shape> {
                                 .positions = positions,
                                 .document_start = std::vector<int32_t>(text.size(), 0),
                                 .token_index = {positions.begin(), positions.end()}};
-    const auto batch = to_device(host, config_.model.sliding_window, *backend_.device);
+    const auto batch = to_device(host, config_.model.sliding_window, {}, *backend_.device);
     const tests::Values all = tests::values_of(learner_.pipeline().stages().front()->logits(learner_.ops(), batch));
     return {all.end() - config_.model.vocab_size, all.end()};
   }

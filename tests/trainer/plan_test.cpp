@@ -70,6 +70,57 @@ TEST(Plan, OfDataParallelRanksReducesEveryGradientOnce) {
   EXPECT_EQ(line.bytes, 4 * plan.num_parameters);
 }
 
+/// 16 ranks: tp 2 (which share out tokens, too), sp 2, pp 2, dp 2; four micro-batches of two sequences.
+Config all_axes() {
+  return parse_config(
+      "[model]\nvocab_size = 256\nnum_layers = 4\nhidden_size = 64\nnum_heads = 4\nnum_kv_heads = 2\n"
+      "ffn_hidden_size = 128\nseq_len = 32\ntie_embeddings = false\n"
+      "[parallel]\ntp = 2\ntp_sequence = true\nsp = 2\npp = 2\nstages = [2, 2]\nzero_stage = 1\n"
+      "[train]\nsteps = 1\nglobal_batch_size = 16\nmicro_batch_size = 2\n"
+      "[precision]\ncompute = \"bf16\"\n[data]\ntrain = \"never read\"\n",
+      "all_axes.toml", {});
+}
+
+/// By hand: an activation of a micro-batch is 32 / 2 * 2 * 64 elements, and keys and values are 2 * 32 / 2 * 2 * 16.
+TEST(Plan, OfSixteenRanksOverAllAxesHasTheBytesOfTheFormulas) {
+  const Plan first = make_plan(all_axes(), 16, 0), last = make_plan(all_axes(), 16, 8);
+  const auto expect = [](const Plan& plan, const BillKey& key, int64_t calls, int64_t bytes) {
+    ASSERT_TRUE(plan.bill.contains(key)) << key.axis << " " << to_string(key.op);
+    EXPECT_EQ(plan.bill.at(key).calls, calls) << key.axis << " " << to_string(key.op);
+    EXPECT_EQ(plan.bill.at(key).bytes, bytes) << key.axis << " " << to_string(key.op);
+  };
+
+  EXPECT_EQ(first.num_parameters, 180'800);
+  EXPECT_EQ(first.total.numel, 45'312);
+  EXPECT_EQ(last.total.numel, 45'376);
+  for (const Plan* plan : {&first, &last}) {
+    expect(*plan, {"sp", Collective::send, Dtype::bf16}, 16, 32'768);
+    expect(*plan, {"sp", Collective::receive, Dtype::bf16}, 16, 32'768);
+    expect(*plan, {"sp", Collective::send, Dtype::fp32}, 8, 32'768);
+    expect(*plan, {"tp", Collective::all_gather, Dtype::bf16}, 52, 212'992);
+    expect(*plan, {"tp", Collective::reduce_scatter, Dtype::bf16}, 36, 147'456);
+    expect(*plan, {"pp", Collective::send, Dtype::bf16}, 4, 8'192);
+  }
+  EXPECT_EQ((first.bill.at({"zero", Collective::reduce_scatter, Dtype::fp32}).bytes), 181'248);
+  EXPECT_EQ((first.bill.at({"zero", Collective::all_gather, Dtype::bf16}).bytes), 90'624);
+  EXPECT_EQ((last.bill.at({"zero", Collective::reduce_scatter, Dtype::fp32}).bytes), 181'504);
+  EXPECT_EQ((last.bill.at({"zero", Collective::all_gather, Dtype::bf16}).bytes), 90'752);
+
+  // Gradients of norms are summed over tp after ZeRO's cut, each rank its own; and the softmax takes 384 bytes for each
+  // of four micro-batches.
+  const auto tp_sums = [](int first_rank) {
+    int64_t bytes = 0;
+    for (int rank = first_rank; rank < first_rank + 8; rank += 2) {
+      const Plan plan = make_plan(all_axes(), 16, rank);
+      const auto found = plan.bill.find({"tp", Collective::all_reduce, Dtype::fp32});
+      if (found != plan.bill.end()) bytes += found->second.bytes;
+    }
+    return bytes;
+  };
+  EXPECT_EQ(tp_sums(0), 1'024);
+  EXPECT_EQ(tp_sums(8), 1'280 + 4 * 1'536);
+}
+
 TEST(Plan, CountsWhatMicroBatchesSendOnceForEach) {
   const auto sums = [](int64_t num_microbatches) {
     const Plan plan =
@@ -135,11 +186,11 @@ TEST(Plan, CountsTheRowsThatGoToExpertsAndBack) {
   const Config config = parse_config(
       "[model]\nvocab_size = 256\nnum_layers = 4\nhidden_size = 64\nnum_heads = 4\nnum_kv_heads = 2\n"
       "seq_len = 32\ntie_embeddings = false\n[model.moe]\nnum_experts = 8\ntop_k = 2\nffn_hidden_size = 64\n"
-      "[parallel]\ntp = 2\npp = 2\nep = 4\ntp_sequence = true\n[train]\nsteps = 1\nglobal_batch_size = 16\n"
-      "micro_batch_size = 1\n[precision]\ncompute = \"bf16\"\n[data]\ntrain = \"never read\"\n",
+      "[parallel]\ntp = 2\nsp = 2\npp = 2\nep = 4\ntp_sequence = true\n[train]\nsteps = 1\nglobal_batch_size = 16\n"
+      "micro_batch_size = 2\n[precision]\ncompute = \"bf16\"\n[data]\ntrain = \"never read\"\n",
       "moe.toml", {});
 
-  EXPECT_THAT(layout_in_words(make_plan(config, 16)), "16 ranks = tp 2 * dp 4 * pp 2, ep 4, zero_stage 0");
+  EXPECT_THAT(layout_in_words(make_plan(config, 16)), "16 ranks = tp 2 * sp 2 * dp 2 * pp 2, ep 4, zero_stage 0");
   for (const int rank : {0, 5, 15}) {
     const parallel::Bill bill = planned_bill(config, 16, rank);
     const int64_t layers = 2, micro_batches = 4, calls = layers * micro_batches;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <vector>
@@ -64,16 +65,25 @@ void draw_position(Dice& dice, ModelConfig& model) {
   model.rope_scaling = draw_rope_scaling(dice);
 }
 
+/// Of parts that all ranks get the same number of.
+int64_t draw_seq_len(Dice& dice, const parallel::ParallelConfig& parallel) {
+  const int64_t of_sp = parallel.sp > 1 ? 2 * parallel.sp : 1, of_tp = parallel.tp_sequence ? parallel.tp : 1;
+  const int64_t grain = dice.one_in(2) ? std::lcm(of_sp, parallel.sp * of_tp) : of_sp * of_tp;
+  return grain * dice.between(1, std::max<int64_t>(2, 17 / grain));
+}
+
 /// Sizes lean towards what tp ranks can share out, so that most draws are legal.
-void draw_sizes(Dice& dice, int64_t tp, bool shares_tokens, ModelConfig& model) {
-  model.vocab_size = dice.one_in(4) ? dice.between(1, tp) : dice.between(2, 67);
+void draw_sizes(Dice& dice, const parallel::ParallelConfig& parallel, ModelConfig& model) {
+  const int64_t tp = parallel.tp;
+  model.vocab_size = dice.one_in(3) ? dice.between(1, tp) : dice.between(2, 67);
   model.num_layers = dice.between(1, dice.one_in(3) ? 7 : 3);
   model.hidden_size = dice.between(3, 24);
-  model.num_heads = tp * dice.between(1, tp > 2 ? 2 : 4);
+  const int64_t least_heads = parallel.sp_method == parallel::SpMethod::ulysses ? parallel.sp : 1;
+  model.num_heads = tp * dice.between(least_heads, std::max<int64_t>(least_heads + 1, tp > 2 ? 2 : 4));
   model.num_kv_heads = dice.one_of<int64_t>({0, 1, dice.divisor_of(model.num_heads), dice.divisor_of(tp)});
   model.head_dim = dice.one_in(6) ? 0 : dice.between(1, 8);
   model.ffn_hidden_size = tp * dice.between(1, 24 / tp);
-  model.seq_len = shares_tokens ? tp * dice.between(1, std::max<int64_t>(2, 16 / tp)) : dice.between(1, 17);
+  model.seq_len = draw_seq_len(dice, parallel);
 }
 
 /// Sizes lean towards what ep and expert_tp ranks can share out.
@@ -98,10 +108,10 @@ model::MoeConfig draw_moe(Dice& dice, const parallel::ParallelConfig& parallel, 
   return moe;
 }
 
-ModelConfig draw_model(Dice& dice, int64_t tp, bool shares_tokens) {
+ModelConfig draw_model(Dice& dice, const parallel::ParallelConfig& parallel) {
   using tensor::Activation, tensor::NormKind;
   ModelConfig model;
-  draw_sizes(dice, tp, shares_tokens, model);
+  draw_sizes(dice, parallel, model);
   draw_position(dice, model);
   model.norm = dice.one_of({NormKind::rms_norm, NormKind::layer_norm});
   model.activation = dice.one_of(
@@ -116,16 +126,19 @@ ModelConfig draw_model(Dice& dice, int64_t tp, bool shares_tokens) {
 }
 
 parallel::ParallelConfig draw_parallel(Dice& dice, int64_t num_ranks, bool has_experts) {
-  using parallel::ReduceEvery, parallel::Reshard;
+  using parallel::ReduceEvery, parallel::Reshard, parallel::SpMethod;
   const int64_t pp = dice.one_in(3) ? 1 : dice.divisor_of(num_ranks);
-  const int64_t tp = dice.divisor_of(num_ranks / pp), dp = num_ranks / pp / tp;
+  const int64_t sp = dice.one_in(2) ? 1 : dice.divisor_of(num_ranks / pp);
+  const int64_t tp = dice.divisor_of(num_ranks / pp / sp), dp = num_ranks / pp / sp / tp;
   parallel::ParallelConfig parallel;
   parallel.tp = tp;
+  parallel.sp = sp;
+  parallel.sp_method = dice.one_of({SpMethod::ring, SpMethod::ulysses, SpMethod::all_gather});
   parallel.pp = pp;
   parallel.dp = dice.one_in(2) ? dp : 0;
   parallel.dp_out = dice.one_in(2) ? dice.divisor_of(dp) : 1;
   if (has_experts) {
-    const int64_t block = tp * dp / parallel.dp_out;
+    const int64_t block = tp * sp * dp / parallel.dp_out;
     parallel.ep = dice.divisor_of(block);
     parallel.expert_tp = dice.divisor_of(block / parallel.ep);
   }
@@ -170,10 +183,10 @@ LayoutDraw draw_once(Dice& dice, uint64_t seed, int most_ranks) {
   config.run.seed = static_cast<int64_t>(seed % (uint64_t{1} << 62));
   const bool has_experts = dice.one_in(2);
   config.parallel = draw_parallel(dice, num_ranks, has_experts);
-  config.model = draw_model(dice, config.parallel.tp, config.parallel.tp_sequence);
+  config.model = draw_model(dice, config.parallel);
   if (has_experts) config.model.moe = draw_moe(dice, config.parallel, config.parallel.tp);
   parallel::ParallelConfig& parallel = config.parallel;
-  config.train = draw_training(dice, num_ranks / parallel.tp / parallel.pp);
+  config.train = draw_training(dice, num_ranks / parallel.tp / parallel.sp / parallel.pp);
   if (dice.one_in(4)) {
     const int64_t usual = parallel::default_virtual_stages(parallel.schedule);
     const int64_t per_rank = parallel.virtual_stages > 0 ? parallel.virtual_stages : usual;
@@ -200,7 +213,9 @@ std::optional<Config> read_back(const LayoutDraw& draw) {
 bool fits(const Config& config, int num_ranks) {
   const parallel::ResolvedLayout layout = parallel::resolve_layout(config.parallel, num_ranks);
   const auto tokens = config.parallel.tp_sequence ? parallel::TokenSharding::sharded : parallel::TokenSharding::whole;
-  if (!layout.problems.empty() || !model::layout_problems(config.model, layout.degrees, tokens).empty()) return false;
+  if (!layout.problems.empty() ||
+      !model::layout_problems(config.model, layout.degrees, tokens, config.parallel.sp_method).empty())
+    return false;
   const int64_t num_microbatches = trainer::split_batch(config, layout.degrees.dp()).num_microbatches;
   return trainer::pipeline_problems(config, layout.degrees, num_microbatches).empty();
 }

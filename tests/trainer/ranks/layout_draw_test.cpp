@@ -31,14 +31,19 @@ TEST(LayoutDraw, NeverTakesMoreRanksThanThereAre) {
 }
 
 TEST(LayoutDraw, TakesEveryLayout) {
-  std::set<int64_t> tp, zero_stages;
+  std::set<int64_t> tp, sp, zero_stages;
+  std::set<parallel::SpMethod> sp_methods;
   count_draws([&](const LayoutDraw& draw) {
     tp.insert(draw.config.parallel.tp);
+    sp.insert(draw.config.parallel.sp);
+    if (draw.config.parallel.sp > 1) sp_methods.insert(draw.config.parallel.sp_method);
     if (draw.num_ranks > draw.config.parallel.tp) zero_stages.insert(draw.config.parallel.zero_stage);
     return true;
   });
 
   EXPECT_THAT(tp, testing::IsSupersetOf({1, 2, 4, 8}));
+  EXPECT_THAT(sp, testing::IsSupersetOf({1, 2, 4, 8}));
+  EXPECT_EQ(sp_methods.size(), 3u);
   EXPECT_THAT(zero_stages, testing::ElementsAre(0, 1, 2, 3));
   EXPECT_GT(count_draws([](const auto& draw) { return draw.config.parallel.dp_out > 1; }), 2);
   EXPECT_GT(

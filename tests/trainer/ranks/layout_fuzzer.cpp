@@ -211,9 +211,10 @@ class Fuzzer {
 
   static std::string describe(const LayoutDraw& draw) {
     const parallel::ParallelConfig& p = draw.config.parallel;
-    return fmt::format("seed {}: {} ranks, tp {}, pp {}, dp {}, dp_out {}, ep {}, expert_tp {}, zero_stage {}, {}",
-                       draw.seed, draw.num_ranks, p.tp, p.pp, draw.num_ranks / p.tp / p.pp, p.dp_out, p.ep, p.expert_tp,
-                       p.zero_stage, p.schedule);
+    return fmt::format(
+        "seed {}: {} ranks, tp {}, sp {} ({}), pp {}, dp {}, dp_out {}, ep {}, expert_tp {}, zero_stage {}, {}",
+        draw.seed, draw.num_ranks, p.tp, p.sp, to_string(p.sp_method), p.pp, draw.num_ranks / p.tp / p.sp / p.pp,
+        p.dp_out, p.ep, p.expert_tp, p.zero_stage, p.schedule);
   }
 
   std::string failure(const LayoutDraw& draw, const std::string& why) const {

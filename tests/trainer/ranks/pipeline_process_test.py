@@ -79,6 +79,22 @@ class Pipeline(unittest.TestCase):
             self.assertIn(("send", "pp"), messages)
             self.assertTrue(all(e["dur"] >= 0 for e in passes))
 
+    def test_a_trace_has_evaluations_and_no_part_of_an_earlier_run(self):
+        trace = os.path.join(self.folder, "run", "trace")
+        os.makedirs(trace)
+        with open(os.path.join(trace, "rank_00007.part"), "w", encoding="utf-8"):
+            pass
+
+        self.run_trainer(2, "train", self.config, "--set=parallel.pp=2", "--set=log.trace=true", "--set=train.steps=2",
+                         "--set=data.valid_fraction=0.1", "--set=train.eval_every=2", "--set=train.eval_steps=1")
+
+        self.assertEqual(os.listdir(trace), ["trace.json"])
+        with open(os.path.join(trace, "trace.json"), encoding="utf-8") as file:
+            events = [e for e in json.load(file)["traceEvents"] if e.get("cat") == "forward"]
+        of_steps = [[e for e in events if e["args"]["step"] == step] for step in (1, 2)]
+        self.assertEqual(len(of_steps[0]), 2 * 8)
+        self.assertEqual(len(of_steps[1]), 2 * (8 + 8), "with the evaluation after step 2")
+
     def test_metrics_have_the_bubble_beside_the_predicted_one(self):
         self.run_trainer(2, "train", self.config, "--set=parallel.pp=2", "--set=log.trace=true",
                          "--set=parallel.stages=[2,2]")
@@ -116,10 +132,12 @@ class Pipeline(unittest.TestCase):
         self.assertEqual(len(ranks), 4)
 
         os.kill(ranks[2], signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while any(map(self.is_running, ranks)) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
+        self.assertEqual([pid for pid in ranks if self.is_running(pid)], [])
         self.assertNotEqual(run.wait(timeout=30), 0)
-        left = [pid for pid in ranks if self.is_running(pid)]
-        self.assertEqual(left, [])
 
     @staticmethod
     def ranks_of(launcher):

@@ -2,7 +2,7 @@
 verify_matrix_test.py --program TRAINER --ranks 4 [--dtype fp32] -- MPIEXEC [FLAG...]
 
 Every (tp, dp, zero_stage, tp_sequence) with tp * dp = the ranks has to exit with 0, and every schedule of a pipeline over
-all ranks and over half of them, beside tp and beside dp; a difference is exit 7 on all.
+all ranks and over half of them, beside tp and beside dp, and every sp_method in the same places; a difference is exit 7 on all.
 """
 import argparse
 import os
@@ -57,6 +57,15 @@ def layouts():
                 yield {"tp": tp, "dp": OPTIONS.ranks // tp, "zero_stage": zero_stage, "tp_sequence": tp_sequence}
 
 
+def sequences():
+    """Every method over all ranks and beside tp, dp and pp, with ZeRO stages in turn."""
+    half = OPTIONS.ranks // 2
+    for number, method in enumerate(("ring", "ulysses", "all_gather")):
+        for place, layout in enumerate(({"sp": OPTIONS.ranks}, {"sp": half, "dp": 2}, {"sp": half, "pp": 2},
+                                        {"sp": half, "tp": 2}, {"sp": half, "tp": 2, "tp_sequence": "true"})):
+            yield {**layout, "sp_method": method, "zero_stage": (number + place) % 4}
+
+
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "bfs", "zb_h1", "interleaved_zb", "zb_v", "dualpipe_v")
 
 
@@ -94,6 +103,13 @@ class VerifyMatrix(unittest.TestCase):
                 codes, said = self.verify(layout)
                 self.assertEqual(codes, [0] * OPTIONS.ranks, said)
                 self.assertIn(f"{OPTIONS.ranks} ranks against one", said)
+
+    def test_every_cut_of_sequences_computes_what_one_rank_computes(self):
+        for layout in sequences():
+            for window in ("model.sliding_window=0", "model.sliding_window=5"):
+                with self.subTest(window=window, **layout):
+                    codes, said = self.verify(layout, "--set", window)
+                    self.assertEqual(codes, [0] * OPTIONS.ranks, said)
 
     def test_every_schedule_computes_what_one_rank_computes(self):
         for layout in pipelines():
