@@ -80,6 +80,17 @@ TEST_F(MoeRanks, EqualOneRankWithShardedTokens) {
   }
 }
 
+TEST_F(MoeRanks, EqualOneRankWithSequencesInParts) {
+  if (size() == 1) return;
+  for (const Settings& kind : kinds()) {
+    for (const char* method : {"parallel.sp_method=ring", "parallel.sp_method=all_gather"}) {
+      const Settings layout = {"parallel.sp=2", method, fmt::format("parallel.ep={}", size()),
+                               fmt::format("parallel.tp={}", size() / 2)};
+      expect_equal_to_one_rank(experts() + layout + kind);
+    }
+  }
+}
+
 TEST_F(MoeRanks, EqualOneRankUnderEveryZeroStage) {
   if (size() == 1) return;
   for (const Settings& stage : stages()) {
