@@ -32,12 +32,12 @@ Block::Block(const ModelConfig& config, int64_t layer, const LayerGroups& groups
       attention_norm_(hidden_norm(config, layer_name(layer) + ".attention_norm", groups.tensor), store),
       attention_(config, layer_name(layer) + ".attention", groups, store),
       mlp_norm_(hidden_norm(config, layer_name(layer) + ".mlp_norm", groups.tensor), store),
-      mlp_(config, layer_name(layer) + ".mlp", groups.tensor, store) {}
+      mlp_(config, layer, layer_name(layer) + ".mlp", groups, store) {}
 
 Tensor Block::forward(Ops& ops, Tensor x, const MicroBatch& batch, const StageContext& context, Saved& saved) const {
   saved.x = std::move(x);
   forward_to_mlp(ops, batch, context, saved);
-  Tensor y = mlp_.forward(ops, saved.mlp_in, context, saved.mlp);
+  Tensor y = mlp_.forward(ops, saved.mlp_in, batch, context, saved.mlp);
   ops.dropout_add(dropout(batch, context, kMlpBranch), y, saved.residual, held_index(batch, context), y);
   drop_recomputable(context.recompute, saved);
   return y;
@@ -65,12 +65,12 @@ Tensor Block::backward_input(Ops& ops, Tensor dy, const MicroBatch& batch, const
                              Saved& saved) const {
   if (!saved.residual) {
     forward_to_mlp(ops, batch, context, saved);
-    mlp_.recompute(ops, saved.mlp_in, context, saved.mlp);
+    mlp_.recompute(ops, saved.mlp_in, batch, context, saved.mlp);
   }
 
   const Tensor token_index = held_index(batch, context);
   Tensor d_branch = branch_gradient(ops, dropout(batch, context, kMlpBranch), token_index, dy);
-  saved.d_mlp_in = mlp_.backward_input(ops, std::move(d_branch), context, saved.mlp);
+  saved.d_mlp_in = mlp_.backward_input(ops, std::move(d_branch), batch, context, saved.mlp);
   Tensor d_residual = std::move(dy);
   mlp_norm_.backward_input(ops, saved.d_mlp_in, saved.residual, saved.mlp_in_stats, d_residual, Write::accumulate);
 
@@ -81,13 +81,13 @@ Tensor Block::backward_input(Ops& ops, Tensor dy, const MicroBatch& batch, const
   return dx;
 }
 
-void Block::backward_weight(Ops& ops, const StageContext& context, Saved& saved) const {
+void Block::backward_weight(Ops& ops, const MicroBatch& batch, const StageContext& context, Saved& saved) const {
   const auto norm_again = [&](const NormLayer& norm, const Tensor& x, Tensor& y, Tensor& stats) {
     y = activation_like(x, x.shape());
     norm.forward(ops, x, y, stats);
   };
   if (!saved.mlp_in) norm_again(mlp_norm_, saved.residual, saved.mlp_in, saved.mlp_in_stats);
-  mlp_.backward_weight(ops, saved.mlp_in, context, saved.mlp);
+  mlp_.backward_weight(ops, saved.mlp_in, batch, context, saved.mlp);
   mlp_norm_.backward_weight(ops, saved.d_mlp_in, saved.residual, saved.mlp_in_stats);
   saved.mlp = {};
   saved.mlp_in = {};
@@ -105,8 +105,11 @@ void Block::drop_recomputable(Recompute recompute, Saved& saved) const {
     saved.mlp.forget_activated();
   } else if (recompute == Recompute::full) {
     Tensor x = std::move(saved.x);
+    FeedForward::Saved mlp = std::move(saved.mlp);
+    mlp.keep_decisions();
     saved = {};
     saved.x = std::move(x);
+    saved.mlp = std::move(mlp);
   }
 }
 
@@ -129,8 +132,8 @@ Tensor Block::decode(Ops& ops, const Tensor& x, const MicroBatch& batch, const S
   const Tensor branch = attention_.decode(ops, normed, batch, context, cache);
   Tensor residual = activation_like(x, x.shape());
   mlp_norm_.forward_add(ops, branch, x, residual, normed, stats);
-  Mlp::Saved scratch;
-  const Tensor mlp_out = mlp_.forward(ops, normed, context, scratch);
+  FeedForward::Saved scratch;
+  const Tensor mlp_out = mlp_.forward(ops, normed, batch, context, scratch);
   ops.add(mlp_out, residual, residual);
   return residual;
 }

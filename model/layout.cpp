@@ -13,7 +13,7 @@ namespace {
 
 /// One thing that tp ranks share out.
 struct Rule {
-  const char* key;   ///< that a mistake points at
+  const char* key;   ///< "parallel.tp": the number of ranks
   const char* size;  ///< "model.num_heads"
   int64_t extent;
   const char* reason;
@@ -27,9 +27,15 @@ std::vector<Rule> rules_of(const ModelConfig& config, int64_t sp, TokenSharding 
       {"parallel.tp", "model.num_kv_heads", config.kv_heads(),
        "The ranks share the kv heads out, or as many ranks each hold a copy of one: one number divides the other.",
        true},
-      {"parallel.tp", "model.ffn_hidden_size", config.ffn_size(),
-       "Every tensor-parallel rank owns the same number of hidden units of the feed-forward layer."},
   };
+  if (config.num_moe_layers() < config.num_layers) {
+    rules.push_back({"parallel.tp", "model.ffn_hidden_size", config.ffn_size(),
+                     "Every tensor-parallel rank owns the same number of hidden units of the feed-forward layer."});
+  }
+  if (config.num_moe_layers() > 0 && config.moe.shared_ffn_hidden_size > 0) {
+    rules.push_back({"parallel.tp", "model.moe.shared_ffn_hidden_size", config.moe.shared_ffn_hidden_size,
+                     "Every tensor-parallel rank owns the same number of hidden units of the shared expert."});
+  }
   if (tokens == TokenSharding::sharded && config.seq_len % sp == 0) {
     rules.push_back({"parallel.tp_sequence", sp == 1 ? "model.seq_len" : "model.seq_len / parallel.sp",
                      config.seq_len / sp,
@@ -49,6 +55,15 @@ bool all_hold(const std::vector<Rule>& rules, int64_t tp) {
     if (!holds(rule, tp)) return false;
   }
   return true;
+}
+
+/// What ranks of ep and expert_tp share out.
+std::vector<Rule> expert_rules_of(const ModelConfig& config) {
+  if (config.num_moe_layers() == 0) return {};
+  return {{"parallel.ep", "model.moe.num_experts", config.moe.num_experts,
+           "Every expert-parallel rank holds the same number of experts."},
+          {"parallel.expert_tp", config.moe.ffn_hidden_size > 0 ? "model.moe.ffn_hidden_size" : "model.ffn_hidden_size",
+           config.expert_ffn_size(), "Each of these ranks owns the same number of hidden units of an expert."}};
 }
 
 /// "1, 2 or 4": every number from 1 to `most` that is allowed.
@@ -88,6 +103,29 @@ std::vector<LayoutProblem> tensor_problems(const ModelConfig& config, const std:
   return problems;
 }
 
+/// "2 or 4": the divisors of the extent next to n.
+std::string near_divisors(int64_t extent, int64_t n) {
+  int64_t below = n, above = n;
+  while (extent % below != 0) --below;
+  while (above < extent && extent % above != 0) ++above;
+  return extent % above == 0 ? fmt::format("{} or {}", below, above) : fmt::format("{}", below);
+}
+
+std::vector<LayoutProblem> expert_problems(const ModelConfig& config, const parallel::Degrees& degrees) {
+  std::vector<LayoutProblem> problems;
+  for (const Rule& rule : expert_rules_of(config)) {
+    const int64_t ranks = std::string_view(rule.key) == "parallel.ep" ? degrees.ep : degrees.expert_tp;
+    if (holds(rule, ranks)) continue;
+    problems.push_back(
+        {rule.key, fmt::format("{} = {} does not divide {} = {}.\n"
+                               "  {}\n"
+                               "  Fix: set {} = {}, or {} = {}.",
+                               rule.key, ranks, rule.size, rule.extent, rule.reason, rule.key,
+                               near_divisors(rule.extent, ranks), rule.size, near_multiples(rule.extent, ranks))});
+  }
+  return problems;
+}
+
 LayoutProblem half_chunk_problem(int64_t seq_len, int64_t sp) {
   const auto is_allowed = [&](int64_t n) { return n == 1 || seq_len % (2 * n) == 0; };
   return {"parallel.sp", fmt::format("parallel.sp = {0} does not cut model.seq_len = {1} into 2 * {0} equal parts.\n"
@@ -112,6 +150,8 @@ std::vector<LayoutProblem> layout_problems(const ModelConfig& config, const para
                                            TokenSharding tokens, parallel::SpMethod sp_method) {
   const int64_t tp = degrees.tp, sp = degrees.sp;
   std::vector<LayoutProblem> problems = tensor_problems(config, rules_of(config, sp, tokens), tp);
+  const std::vector<LayoutProblem> of_experts = expert_problems(config, degrees);
+  problems.insert(problems.end(), of_experts.begin(), of_experts.end());
   if (sp == 1) return problems;
   if (config.seq_len % (2 * sp) != 0) problems.push_back(half_chunk_problem(config.seq_len, sp));
   if (sp_method == parallel::SpMethod::ulysses && sp * tp > config.num_heads) {

@@ -24,7 +24,8 @@ struct HostBatch {
 struct MicroBatch {
   int64_t num_sequences = 0;
   int64_t step = 0;
-  double grad_scale = 1;  ///< 1 / (valid targets of the whole step): the loss is a sum of token losses over that
+  double grad_scale = 1;       ///< 1 / (valid targets of the whole step): the loss is a sum of token losses over that
+  int64_t step_sequences = 1;  ///< of the whole step: what losses of routers are means over
   tensor::Tensor tokens, targets, positions, first_visible;  ///< int32 [tokens]
   tensor::Tensor token_index;                                ///< int64 [tokens]
 

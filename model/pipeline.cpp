@@ -17,13 +17,19 @@ using tensor::Tensor;
 
 Pipeline::Pipeline(const ModelConfig& config, const PipelineOptions& options, const parallel::LayerGroups& groups,
                    Communicator& pp, parallel::ParameterStore& store)
-    : config_(config), options_(options), groups_(groups), pp_(pp), store_(store) {
+    : config_(config),
+      options_(options),
+      groups_(groups),
+      pp_(pp),
+      store_(store),
+      statistics_(std::make_unique<RoutingStatistics>(config)) {
+  options_.stage.statistics = statistics_.get();
   CHECK(options.spans.size() == options.rank_of_stage.size(), "{} spans for {} stages", options.spans.size(),
         options.rank_of_stage.size());
   for (size_t i = 0; i < options.spans.size(); ++i) {
     stages_.emplace_back();
     if (options.rank_of_stage[i] != pp.rank()) continue;
-    stages_.back() = std::make_unique<Stage>(config, options.spans[i], options.stage, groups, store);
+    stages_.back() = std::make_unique<Stage>(config, options.spans[i], options_.stage, groups, store);
   }
 }
 
@@ -185,6 +191,7 @@ MicroBatch Pipeline::Walk::load(const Action& action) const {
       to_device(host, pipeline_.config_.sliding_window, pipeline_.groups_.sequence.part(), ops_.device());
   batch.step = batches_.step;
   batch.grad_scale = batches_.grad_scale;
+  batch.step_sequences = batches_.step_sequences;
   return batch;
 }
 
@@ -276,11 +283,18 @@ void Pipeline::Walk::receive(Direction& way, const Action& action) {
 
 double Pipeline::train(Ops& ops, const Schedule& schedule, int peak_live, const StepBatches& batches) {
   store_.begin_step();
+  statistics_->clear();
   Walk walk(*this, ops, schedule, batches, Walk::Mode::train);
   walk.run();
   CHECK(walk.peak_live() == peak_live, "{} micro-batches were kept at once, {} predicted", walk.peak_live(), peak_live);
   times_ = walk.times();
   return walk.loss();
+}
+
+RoutingStatistics Pipeline::routing_statistics() const {
+  RoutingStatistics statistics = *statistics_;
+  for (const Stage* stage : stages()) stage->add_router_biases(statistics);
+  return statistics;
 }
 
 double Pipeline::evaluate(Ops& ops, const Schedule& schedule, const StepBatches& batches) {

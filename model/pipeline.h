@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "model/routing_statistics.h"
 #include "model/stage.h"
 #include "parallel/event_log.h"
 #include "parallel/schedule.h"
@@ -22,8 +23,9 @@ struct PipelineOptions {
 /// comes to it.
 struct StepBatches {
   std::vector<HostBatch> micro_batches;
-  int64_t step = 0;       ///< keys dropout
-  double grad_scale = 1;  ///< 1 / (valid targets of the whole step)
+  int64_t step = 0;            ///< keys dropout
+  double grad_scale = 1;       ///< 1 / (valid targets of the whole step)
+  int64_t step_sequences = 1;  ///< of the whole step
 };
 
 /// How long one walk took, in seconds.
@@ -55,6 +57,9 @@ class Pipeline {
   /// Logits acc [1, vocab_size] after the last of the new tokens, on every rank.
   tensor::Tensor decode(tensor::Ops& ops, const MicroBatch& batch, Cache& cache) const;
 
+  /// Of the last training step and this rank's part of it: adds up over the world. Biases are those of the next step
+  /// once the optimizer is through.
+  RoutingStatistics routing_statistics() const;
   const WalkTimes& last_walk() const { return times_; }
   std::vector<const Stage*> stages() const;  ///< of this rank, in order of the model
 
@@ -72,7 +77,8 @@ class Pipeline {
   parallel::Communicator& pp_;
   parallel::ParameterStore& store_;
   tensor::Dtype dtype_ = tensor::Dtype::fp32;
-  std::vector<std::unique_ptr<Stage>> stages_;  // by number; null: on another rank
+  std::unique_ptr<RoutingStatistics> statistics_;  // stages keep its address
+  std::vector<std::unique_ptr<Stage>> stages_;     // by number; null: on another rank
   WalkTimes times_;
 };
 

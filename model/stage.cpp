@@ -18,14 +18,23 @@ Stage::Stage(const ModelConfig& config, const StageSpan& span, const StageOption
   training_.dropout = config.dropout;
   training_.dropout_seed = options.seed;
   training_.recompute = options.recompute;
+  training_.statistics = options.statistics;
   training_.tokens = evaluation_.tokens = groups.tensor.tokens;
 
   if (span.has_embedding) add_embedding(config, options);
   for (int64_t layer = span.first_layer; layer < span.last_layer; ++layer) {
-    block_units_.push_back(&begin_unit("layers." + std::to_string(layer)));
-    blocks_.emplace_back(config, layer, groups, store);
+    add_block(config, layer);
   }
   if (span.has_head) add_head(config, options);
+}
+
+// A block may begin further units.
+void Stage::add_block(const ModelConfig& config, int64_t layer) {
+  const size_t first = store_.units().size();
+  begin_unit("layers." + std::to_string(layer));
+  blocks_.emplace_back(config, layer, groups_, store_);
+  std::vector<Unit*>& units = block_units_.emplace_back();
+  for (size_t i = first; i < store_.units().size(); ++i) units.push_back(store_.units()[i].get());
 }
 
 Stage::Unit& Stage::begin_unit(const std::string& name) {
@@ -81,7 +90,7 @@ Tensor Stage::forward(Ops& ops, const MicroBatch& batch, Tensor hidden, Saved& s
   if (embedding_) hidden = embed(ops, batch, training_);
   saved.blocks.resize(blocks_.size());
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const Use in_use = use_in_forward(i);
+    const std::vector<Use> in_use = use_in_forward(i);
     hidden = blocks_[i].forward(ops, std::move(hidden), batch, training_, saved.blocks[i]);
   }
   if (head_) saved.loss = head_loss(ops, std::move(hidden), batch, training_, saved.head);
@@ -91,7 +100,7 @@ Tensor Stage::forward(Ops& ops, const MicroBatch& batch, Tensor hidden, Saved& s
 Tensor Stage::backward_input(Ops& ops, const MicroBatch& batch, Tensor d_hidden, Saved& saved) const {
   if (head_) d_hidden = head_backward_input(ops, saved, Use::Kind::repeated);
   for (size_t i = blocks_.size(); i-- > 0;) {
-    const Use in_use = use_in_backward(i, Use::Kind::repeated);
+    const std::vector<Use> in_use = use_in_backward(i, Use::Kind::repeated);
     d_hidden = blocks_[i].backward_input(ops, std::move(d_hidden), batch, training_, saved.blocks[i]);
   }
   if (embedding_) embedding_->backward_input(ops, std::move(d_hidden), batch, training_, saved.embedding);
@@ -102,10 +111,11 @@ void Stage::backward_weight(Ops& ops, const MicroBatch& batch, Saved& saved, Red
   if (head_) finish_head(ops, saved, reduce);
   for (size_t i = blocks_.size(); i-- > 0;) {
     {
-      const Use in_use = use_in_backward(i, Use::Kind::last);  // selective recompute makes the outputs of norms again
-      blocks_[i].backward_weight(ops, training_, saved.blocks[i]);
+      const std::vector<Use> in_use =
+          use_in_backward(i, Use::Kind::last);  // selective recompute makes the outputs of norms again
+      blocks_[i].backward_weight(ops, batch, training_, saved.blocks[i]);
     }
-    reduce_if_now(reduce, {block_units_[i]});
+    reduce_if_now(reduce, block_units_[i]);
   }
   if (embedding_) finish_embedding(ops, batch, saved, reduce);
 }
@@ -117,11 +127,11 @@ Tensor Stage::backward(Ops& ops, const MicroBatch& batch, Tensor d_hidden, Saved
   }
   for (size_t i = blocks_.size(); i-- > 0;) {
     {
-      const Use in_use = use_in_backward(i, Use::Kind::last);
+      const std::vector<Use> in_use = use_in_backward(i, Use::Kind::last);
       d_hidden = blocks_[i].backward_input(ops, std::move(d_hidden), batch, training_, saved.blocks[i]);
-      blocks_[i].backward_weight(ops, training_, saved.blocks[i]);
+      blocks_[i].backward_weight(ops, batch, training_, saved.blocks[i]);
     }
-    reduce_if_now(reduce, {block_units_[i]});
+    reduce_if_now(reduce, block_units_[i]);
   }
   if (embedding_) {
     embedding_->backward_input(ops, std::move(d_hidden), batch, training_, saved.embedding);
@@ -146,13 +156,20 @@ void Stage::reduce_if_now(Reduce reduce, const std::vector<Unit*>& units) const 
   for (Unit* unit : units) store_.reduce_gradients(*unit);
 }
 
+void Stage::add_router_biases(RoutingStatistics& statistics) const {
+  for (const Block& block : blocks_) block.add_router_bias(store_, statistics);
+}
+
 // ---- parts and their values -----------------------------------------------------------------------------------------
 
 std::vector<Stage::Use> Stage::hold() const {
   std::vector<Use> held;
-  for (const auto* units : {&embedding_units_, &block_units_, &head_units_}) {
-    for (Unit* unit : *units) held.push_back(store_.hold(*unit));
-  }
+  const auto hold = [&](const std::vector<Unit*>& units) {
+    for (Unit* unit : units) held.push_back(store_.hold(*unit));
+  };
+  hold(embedding_units_);
+  for (const std::vector<Unit*>& units : block_units_) hold(units);
+  hold(head_units_);
   return held;
 }
 
@@ -160,14 +177,24 @@ Tensor Stage::embed(Ops& ops, const MicroBatch& batch, const StageContext& conte
   // The table is kept for a head that reads it too.
   const Use in_use = store_.use(*token_unit_, config_.tie_embeddings ? Use::Kind::repeated : Use::Kind::last);
   const Use position_in_use = store_.use(*embedding_units_.back(), Use::Kind::last);
-  if (!block_units_.empty()) store_.prefetch(*block_units_.front());
+  if (!block_units_.empty()) prefetch(block_units_.front());
   return embedding_->forward(ops, batch, context);
 }
 
-Stage::Use Stage::use_in_forward(size_t block) const {
-  Use in_use = store_.use(*block_units_[block]);
+void Stage::prefetch(const std::vector<Unit*>& units) const {
+  for (Unit* unit : units) store_.prefetch(*unit);
+}
+
+std::vector<Stage::Use> Stage::use(const std::vector<Unit*>& units, Use::Kind kind) const {
+  std::vector<Use> in_use;
+  for (Unit* unit : units) in_use.push_back(store_.use(*unit, kind));
+  return in_use;
+}
+
+std::vector<Stage::Use> Stage::use_in_forward(size_t block) const {
+  std::vector<Use> in_use = use(block_units_[block], Use::Kind::repeated);
   if (block + 1 < block_units_.size()) {
-    store_.prefetch(*block_units_[block + 1]);
+    prefetch(block_units_[block + 1]);
   } else if (head_) {
     store_.prefetch(*norm_unit_);
     store_.prefetch(*head_table_unit_);
@@ -175,9 +202,9 @@ Stage::Use Stage::use_in_forward(size_t block) const {
   return in_use;
 }
 
-Stage::Use Stage::use_in_backward(size_t block, Use::Kind kind) const {
-  Use in_use = store_.use(*block_units_[block], kind);
-  if (block > 0) store_.prefetch(*block_units_[block - 1]);
+std::vector<Stage::Use> Stage::use_in_backward(size_t block, Use::Kind kind) const {
+  std::vector<Use> in_use = use(block_units_[block], kind);
+  if (block > 0) prefetch(block_units_[block - 1]);
   return in_use;
 }
 
@@ -196,7 +223,7 @@ Tensor Stage::head_logits(Ops& ops, const Tensor& x, const StageContext& context
 
 Tensor Stage::head_backward_input(Ops& ops, Saved& saved, Use::Kind kind) const {
   const Use in_use = store_.use(*norm_unit_, kind);
-  if (!block_units_.empty()) store_.prefetch(*block_units_.back());
+  if (!block_units_.empty()) prefetch(block_units_.back());
   return head_->backward_input(ops, saved.head);
 }
 
@@ -205,7 +232,7 @@ Tensor Stage::head_backward_input(Ops& ops, Saved& saved, Use::Kind kind) const 
 Tensor Stage::blocks_evaluated(Ops& ops, const MicroBatch& batch, Tensor hidden) const {
   if (embedding_) hidden = embed(ops, batch, evaluation_);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const Use in_use = use_in_forward(i);
+    const std::vector<Use> in_use = use_in_forward(i);
     Block::Saved scratch;
     hidden = blocks_[i].forward(ops, std::move(hidden), batch, evaluation_, scratch);
   }
@@ -235,7 +262,7 @@ Tensor Stage::decode(Ops& ops, const MicroBatch& batch, Tensor hidden, KvCache& 
         length, config_.seq_len);
   if (embedding_) hidden = embed(ops, batch, decoding_);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const Use in_use = use_in_forward(i);
+    const std::vector<Use> in_use = use_in_forward(i);
     hidden = blocks_[i].decode(ops, hidden, batch, decoding_, cache.layers[i]);
   }
   cache.length = length;

@@ -7,6 +7,7 @@
 #include "model/embedding.h"
 #include "model/head.h"
 #include "model/kv_cache.h"
+#include "model/routing_statistics.h"
 
 namespace model {
 
@@ -26,6 +27,7 @@ struct StageOptions {
   uint64_t seed = 0;  ///< of dropout
   /// The ranks of first and last stage, which both hold a tied table. Null: one rank has both.
   parallel::Communicator* tied = nullptr;
+  RoutingStatistics* statistics = nullptr;  ///< of training, that layers with experts add to; null: nobody asks
 };
 
 /// Whether a backward pass also starts to sum its gradients over data-parallel ranks, each block as it ends.
@@ -60,6 +62,9 @@ class Stage {
   tensor::Tensor backward(tensor::Ops& ops, const MicroBatch& batch, tensor::Tensor d_hidden, Saved& saved,
                           Reduce reduce) const;
 
+  /// What this rank alone counts of the biases of routers.
+  void add_router_biases(RoutingStatistics& statistics) const;
+
   /// Starts to gather all values of the stage (ZeRO-3) and keeps them as long as the result lives.
   std::vector<parallel::ParameterStore::Use> hold() const;
 
@@ -86,13 +91,16 @@ class Stage {
 
   void add_embedding(const ModelConfig& config, const StageOptions& options);
   void add_head(const ModelConfig& config, const StageOptions& options);
+  void add_block(const ModelConfig& config, int64_t layer);
   parallel::Parameter& add_token_table(const StageOptions& options);
   Unit& begin_unit(const std::string& name);
 
   // A part's passes, with its values in place and the next part's on their way.
   tensor::Tensor embed(tensor::Ops& ops, const MicroBatch& batch, const StageContext& context) const;
-  Use use_in_forward(size_t block) const;
-  Use use_in_backward(size_t block, Use::Kind kind) const;
+  void prefetch(const std::vector<Unit*>& units) const;
+  std::vector<Use> use(const std::vector<Unit*>& units, Use::Kind kind) const;
+  std::vector<Use> use_in_forward(size_t block) const;
+  std::vector<Use> use_in_backward(size_t block, Use::Kind kind) const;
   double head_loss(tensor::Ops& ops, tensor::Tensor x, const MicroBatch& batch, const StageContext& context,
                    Head::Saved& saved) const;
   tensor::Tensor head_logits(tensor::Ops& ops, const tensor::Tensor& x, const StageContext& context) const;
@@ -112,9 +120,9 @@ class Stage {
   std::vector<Block> blocks_;
   std::optional<Head> head_;
 
-  Unit* token_unit_ = nullptr;          // the embedding's table
-  std::vector<Unit*> embedding_units_;  // that, and learned positions
-  std::vector<Unit*> block_units_;
+  Unit* token_unit_ = nullptr;                   // the embedding's table
+  std::vector<Unit*> embedding_units_;           // that, and learned positions
+  std::vector<std::vector<Unit*>> block_units_;  // of each block: it, and its experts where it has some
   Unit* norm_unit_ = nullptr;
   Unit* head_table_unit_ = nullptr;
   std::vector<Unit*> head_units_;  // the final norm, and the table where no embedding here has it too

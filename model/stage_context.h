@@ -8,6 +8,8 @@
 
 namespace model {
 
+class RoutingStatistics;
+
 enum class Mode { train, evaluate };
 
 struct StageContext {
@@ -16,6 +18,7 @@ struct StageContext {
   uint64_t dropout_seed = 0;
   Recompute recompute = Recompute::none;
   parallel::TokenSharding tokens = parallel::TokenSharding::whole;  ///< between matrix products
+  RoutingStatistics* statistics = nullptr;                          ///< that routers add to; null: nobody asks
   tensor::Tensor rope_table;                                        ///< absent without RoPE
 };
 

@@ -49,11 +49,11 @@ double least_maximum(const std::vector<double>& row, int num_stages) {
 PartCosts part_costs(const ModelConfig& config) {
   constexpr double kPerWeight = 6;  // forward, and both gradients
   const double head = kPerWeight * static_cast<double>(config.vocab_size * config.hidden_size);
-  const double all = flops_per_token(config).causal;
-  const auto num_layers = static_cast<double>(config.num_layers);
-  return {.embedding = kPerWeight * static_cast<double>(config.hidden_size),
-          .layers = std::vector<double>(static_cast<size_t>(config.num_layers), (all - head) / num_layers),
-          .head = head};
+  PartCosts costs{.embedding = kPerWeight * static_cast<double>(config.hidden_size), .layers = {}, .head = head};
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    costs.layers.push_back(layer_flops_per_token(config, layer));
+  }
+  return costs;
 }
 
 std::vector<StageSpan> partition_layers(const PartCosts& costs, int num_stages) {

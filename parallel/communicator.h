@@ -52,6 +52,10 @@ class [[nodiscard]] Handle {
 
 enum class Reduction { sum, max };
 
+/// Which buffer of an all_to_all_v is on this rank's bill. What goes out and comes back is the same rows: counted when
+/// they are sent and when they are received, every rank pays for its own both times, wherever they went.
+enum class Counted { sent, received };
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -76,7 +80,11 @@ class Communicator {
                                   const std::vector<int64_t>& rows) = 0;
   /// Rank i of the group gets send_rows[i] rows of `send` (in rank order); `receive` holds the rows from each rank.
   virtual Handle all_to_all_v(const tensor::Tensor& send, const std::vector<int64_t>& send_rows,
-                              tensor::Tensor& receive, const std::vector<int64_t>& receive_rows) = 0;
+                              tensor::Tensor& receive, const std::vector<int64_t>& receive_rows, Counted counted) = 0;
+  Handle all_to_all_v(const tensor::Tensor& send, const std::vector<int64_t>& send_rows, tensor::Tensor& receive,
+                      const std::vector<int64_t>& receive_rows) {
+    return all_to_all_v(send, send_rows, receive, receive_rows, Counted::sent);
+  }
   /// x of rank `root` of the group, on every rank.
   virtual Handle broadcast(tensor::Tensor& x, int root) = 0;
   virtual Handle send(const tensor::Tensor& x, int to) = 0;

@@ -30,7 +30,8 @@ struct BillKey {
 struct BillLine {
   int64_t calls = 0;
   int64_t count = 0;  ///< elements
-  int64_t bytes = 0;  ///< logical: gathered output, reduce_scatter's full input, all_to_all_v's send buffer, else x
+  int64_t bytes = 0;  ///< logical: gathered output, reduce_scatter's full input, all_to_all_v's send buffer (or
+                      ///< what comes back: Counted), else x
 
   bool operator==(const BillLine&) const = default;
 };

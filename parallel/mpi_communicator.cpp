@@ -66,7 +66,7 @@ class MpiCommunicator final : public Communicator {
   Handle all_gather_v(const Tensor& part, Tensor& whole, const std::vector<int64_t>& rows) override;
   Handle reduce_scatter_v(const Tensor& whole, Tensor& part, const std::vector<int64_t>& rows) override;
   Handle all_to_all_v(const Tensor& send, const std::vector<int64_t>& send_rows, Tensor& receive,
-                      const std::vector<int64_t>& receive_rows) override;
+                      const std::vector<int64_t>& receive_rows, Counted counted) override;
   Handle broadcast(Tensor& x, int root) override;
   Handle send(const Tensor& x, int to) override;
   Handle receive(Tensor& x, int from) override;
@@ -204,7 +204,7 @@ Handle MpiCommunicator::reduce_scatter_v(const Tensor& whole, Tensor& part, cons
 }
 
 Handle MpiCommunicator::all_to_all_v(const Tensor& send, const std::vector<int64_t>& send_rows, Tensor& receive,
-                                     const std::vector<int64_t>& receive_rows) {
+                                     const std::vector<int64_t>& receive_rows, Counted counted) {
   const Buffer from(send);
   const Buffer to(receive);
   CHECK(send.shape().row_numel() == receive.shape().row_numel() && from.dtype == to.dtype, "rows of {} and {} match",
@@ -217,7 +217,7 @@ Handle MpiCommunicator::all_to_all_v(const Tensor& send, const std::vector<int64
   const auto own = static_cast<size_t>(rank());
   CHECK(send_rows[own] == receive_rows[own], "rank {} sends itself {} rows and expects {}", own, send_rows[own],
         receive_rows[own]);
-  record(Collective::all_to_all_v, from);
+  record(Collective::all_to_all_v, counted == Counted::sent ? from : to);
   copy_bytes(to.at(receive_at[own]), from.at(send_at[own]), bytes_at(send_at, rank()));
   const MpiMessages messages = channel_->next_collective();
   auto exchange = [=, this](Requests& requests) {

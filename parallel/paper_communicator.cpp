@@ -28,12 +28,12 @@ class PaperCommunicator final : public Communicator {
   }
 
   Handle all_to_all_v(const Tensor& send, const std::vector<int64_t>& send_rows, Tensor& receive,
-                      const std::vector<int64_t>& receive_rows) override {
+                      const std::vector<int64_t>& receive_rows, Counted counted) override {
     CHECK(send.shape().row_numel() == receive.shape().row_numel() && send.dtype() == receive.dtype(),
           "rows of {} and {} match", send.shape().str(), receive.shape().str());
     row_offsets(send_rows, size(), send);
     row_offsets(receive_rows, size(), receive);
-    return record(Collective::all_to_all_v, send);
+    return record(Collective::all_to_all_v, counted == Counted::sent ? send : receive);
   }
 
   Handle broadcast(Tensor& x, int root) override {

@@ -28,6 +28,12 @@ enum class WeightDecay { no, yes };  ///< yes for matrices; no for norms and bia
 /// It has no part in the gradient's norm.
 enum class Update { gradient, balance };
 
+/// Of Update::balance: value += rate * sign(share * the step's tokens - count). Arithmetic of arXiv 2408.15664.
+struct TokenBalance {
+  double rate = 0;
+  double share = 0;  ///< counts that a token adds, over all elements alike
+};
+
 /// Elements [begin, end) of something flat.
 struct Range {
   int64_t begin = 0;
@@ -55,6 +61,7 @@ struct ParameterSpec {
   WeightDecay weight_decay = WeightDecay::yes;
   std::optional<Slice> slice{};  ///< absent: the whole tensor is here
   Update update = Update::gradient;
+  TokenBalance balance{};
 
   /// Ranks of the tensor-parallel group may hold the same box; one of them counts and saves it.
   bool is_primary = true;

@@ -33,7 +33,7 @@ class SelfCommunicator final : public Communicator {
   }
 
   Handle all_to_all_v(const Tensor& send, const std::vector<int64_t>& send_rows, Tensor& receive,
-                      const std::vector<int64_t>& receive_rows) override {
+                      const std::vector<int64_t>& receive_rows, Counted) override {
     CHECK(send_rows == receive_rows && send_rows == std::vector<int64_t>{send.dim(0)},
           "a group of one sends all {} rows to itself", send.dim(0));
     copy_unless_same(send, receive);

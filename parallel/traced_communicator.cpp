@@ -39,9 +39,9 @@ class TracedCommunicator final : public Communicator {
     return traced(Collective::reduce_scatter, [&] { return inner_->reduce_scatter_v(whole, part, rows); });
   }
   Handle all_to_all_v(const Tensor& send, const std::vector<int64_t>& send_rows, Tensor& receive,
-                      const std::vector<int64_t>& receive_rows) override {
+                      const std::vector<int64_t>& receive_rows, Counted counted) override {
     return traced(Collective::all_to_all_v,
-                  [&] { return inner_->all_to_all_v(send, send_rows, receive, receive_rows); });
+                  [&] { return inner_->all_to_all_v(send, send_rows, receive, receive_rows, counted); });
   }
   Handle broadcast(Tensor& x, int root) override {
     return traced(Collective::broadcast, [&] { return inner_->broadcast(x, root); });

@@ -60,6 +60,36 @@ struct AdamW {
   double grad_scale = 1;    ///< gradients are multiplied by this first (global-norm clipping)
 };
 
+enum class RouterScore { softmax, sigmoid };
+
+/// How a router chooses experts by their scores. Of equal ones the first is the better.
+struct Router {
+  RouterScore score = RouterScore::softmax;
+  int64_t top_k = 1;
+  bool normalize = false;  ///< the weights of the chosen add up to `scaling`; else each is its score * scaling
+  double scaling = 1;
+  int64_t num_groups = 1;    ///< neighbouring experts, equally many; a group is as good as its two best together
+  int64_t top_k_groups = 1;  ///< experts of the best groups only are chosen; num_groups: of all
+};
+
+/// Rows of a micro-batch, whose sequences are equally many rows each, one after another.
+struct SequenceRows {
+  int64_t first_row = 0;  ///< of the micro-batch: what row 0 of the operands is
+  int64_t rows_per_sequence = 1;
+  int64_t num_sequences = 1;
+
+  int64_t sequence_of(int64_t row) const { return (first_row + row) / rows_per_sequence; }
+};
+
+/// What a router's gradient has beside that of its weights.
+struct RouterLosses {
+  /// acc [num_sequences, num_experts]: per token of a sequence, scale_of_counts * counts is the gradient of the tokens'
+  /// shares, which are its scores divided by their sum. Absent: none.
+  const Tensor& counts;
+  double scale_of_counts = 0;
+  double scale_of_z = 0;  ///< of the sum over tokens of (log sum exp of the logits)^2
+};
+
 class Ops {
  public:
   explicit Ops(Device& device) : device_(device) {}
@@ -140,6 +170,28 @@ class Ops {
   /// Sum of log(sum_exp) - target_logit over the rows that are not ignored, in fp64, in row order.
   virtual double cross_entropy_loss(const Tensor& sum_exp, const Tensor& target_logit, const Tensor& targets) = 0;
 
+  // ---- routing to experts ------------------------------------------------------------------------------------------
+  // logits acc [tokens, experts]; ids int32 [tokens, top_k], the chosen, best first; weights acc [tokens, top_k].
+  /// Chooses by score + bias (acc [experts] or absent), weighs by score alone.
+  virtual void router(const Router& router, const Tensor& logits, const Tensor& bias, Tensor& ids, Tensor& weights) = 0;
+  /// sums acc [2, sequences, experts]: how often the rows of each sequence chose an expert, and the sum of its shares
+  /// of their scores (which add up to 1 per row).
+  virtual void router_sums(const Router& router, const Tensor& logits, const Tensor& ids, const SequenceRows& rows,
+                           Tensor& sums) = 0;
+  /// Sum over rows of (log sum exp of the logits)^2, in fp64, in row order. Synchronizes.
+  virtual double router_z(const Tensor& logits) = 0;
+  /// dlogits = gradient through weights and losses; what was chosen is constant.
+  virtual void router_backward(const Router& router, const Tensor& logits, const Tensor& ids, const Tensor& dweights,
+                               const RouterLosses& losses, const SequenceRows& rows, Tensor& dlogits) = 0;
+
+  // from [rows, hidden]; places int32 [tokens, top_k], the row of `from` that is each choice, negative: none.
+  /// y [tokens, hidden] = sum of weights * rows over the choices, in their order. weights absent: all 1.
+  virtual void combine(const Tensor& from, const Tensor& places, const Tensor& weights, Tensor& y) = 0;
+  /// dfrom = weights * dy at each choice's row (each row is one choice's); dweights = <dy, from>, 0 where there is
+  /// none. dfrom may be `from`.
+  virtual void combine_backward(const Tensor& dy, const Tensor& from, const Tensor& places, const Tensor& weights,
+                                Tensor& dfrom, Tensor& dweights) = 0;
+
   // ---- elementwise ------------------------------------------------------------------------------------------------
   /// y = dropout(x) + residual (or absent). x [tokens, features]; token_index int64 [tokens], the token's place in the
   /// step's global batch. Its backward is itself without the residual. y may alias x or residual.
@@ -153,6 +205,9 @@ class Ops {
   /// fp64); value is the master rounded to the model's dtype, or absent where the model computes on the master.
   virtual void adamw(const AdamW& adamw, const Tensor& grad, Tensor& master, Tensor& exp_avg, Tensor& exp_avg_sq,
                      Tensor& value) = 0;
+  /// Moves the bias of each expert by `rate` towards where its count of tokens becomes `mean`: value += rate *
+  /// sign(mean - count). counts and master acc (fp32 or fp64); value as for adamw.
+  virtual void balance(double rate, double mean, const Tensor& counts, Tensor& master, Tensor& value) = 0;
   /// Largest |x|, 0 for an empty x; NaN if any element is. Synchronizes.
   virtual double max_abs(const Tensor& x) = 0;
   /// Sum of x^2, the same bits for every cut of the same elements. `max_abs` is the largest |element| over all parts

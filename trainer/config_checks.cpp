@@ -26,12 +26,14 @@ class Checks {
     heads();
     rotary();
     rope_scaling();
+    experts();
+    expert_groups();
+    shared_out_experts();
     batch();
     schedule();
     evaluation();
     source_weights();
     pipeline_schedule();
-    layout();
   }
 
  private:
@@ -124,6 +126,61 @@ class Checks {
                "published models use 1 and 32."});
   }
 
+  void experts() {
+    const model::MoeConfig& moe = config_.model.moe;
+    refuse_if(moe.num_experts > 0 && moe.top_k > moe.num_experts,
+              {{"model.moe.top_k", "model.moe.num_experts"},
+               fmt::format("model.moe.top_k = {} is more than model.moe.num_experts = {}.", moe.top_k, moe.num_experts),
+               "A token takes top_k different experts of a layer.",
+               fmt::format("use 1 to {}.", moe.num_experts)});
+    refuse_if(moe.num_experts > 1 && moe.top_k == 1 && moe.normalize_top_k,
+              {{"model.moe.top_k", "model.moe.normalize_top_k"},
+               "model.moe.top_k = 1 with normalize_top_k = true gives every choice the same weight.",
+               "A router learns through the weights of its choices, and would learn nothing.",
+               "set normalize_top_k = false, or top_k = 2 or more."});
+    refuse_if(
+        !model::parse_moe_layers(moe.layers),
+        {{"model.moe.layers"},
+         fmt::format("model.moe.layers = \"{}\" must be \"all\", \"every:N\" or \"after:N\".", printable(moe.layers)),
+         "It says which layers have experts: all, each Nth, or all but the first N.",
+         "\"every:2\" puts experts into every second layer."});
+  }
+
+  void shared_out_experts() {
+    const parallel::ParallelConfig& p = config_.parallel;
+    refuse_if(config_.model.moe.num_experts == 0 && (p.ep > 1 || p.expert_tp > 1),
+              {{p.ep > 1 ? "parallel.ep" : "parallel.expert_tp", "model.moe.num_experts"},
+               fmt::format("parallel.ep = {} and expert_tp = {} share out experts, but the model has none.", p.ep,
+                           p.expert_tp),
+               "model.moe.num_experts is 0.",
+               "set both to 1, or give the model experts."},
+              tensor::ExitCode::layout);
+  }
+
+  void expert_groups() {
+    const model::MoeConfig& moe = config_.model.moe;
+    if (moe.num_experts == 0) return;
+    refuse_if(moe.num_experts % moe.num_groups != 0,
+              {{"model.moe.num_groups", "model.moe.num_experts"},
+               fmt::format("model.moe.num_groups = {} does not divide model.moe.num_experts = {}.", moe.num_groups,
+                           moe.num_experts),
+               "Groups hold equally many experts.",
+               fmt::format("use {}.", divisors_near(moe.num_experts, moe.num_groups))});
+    refuse_if(moe.top_k_groups > moe.num_groups,
+              {{"model.moe.top_k_groups", "model.moe.num_groups"},
+               fmt::format("model.moe.top_k_groups = {} is more than model.moe.num_groups = {}.", moe.top_k_groups,
+                           moe.num_groups),
+               "A token takes its experts from top_k_groups of the groups.",
+               fmt::format("use 1 to {}.", moe.num_groups)});
+    const int64_t within = moe.top_k_groups * (moe.num_experts / moe.num_groups);
+    refuse_if(moe.num_experts % moe.num_groups == 0 && moe.top_k <= moe.num_experts && moe.top_k > within,
+              {{"model.moe.top_k_groups", "model.moe.top_k", "model.moe.num_groups"},
+               fmt::format("model.moe.top_k = {}, but top_k_groups = {} groups hold {} experts.", moe.top_k,
+                           moe.top_k_groups, within),
+               "A token takes its experts from top_k_groups of the groups.",
+               "raise top_k_groups, or lower top_k or num_groups."});
+  }
+
   void batch() {
     const TrainConfig& train = config_.train;
     refuse_if(train.micro_batch_size != 0 && train.global_batch_size % train.micro_batch_size != 0,
@@ -199,21 +256,6 @@ class Checks {
                fmt::format("parallel.schedule = \"{}\" must be {}, or \"file:PATH\".", printable(name), join_or(names)),
                "It is the order in which pipeline stages take their micro-batches.",
                close.empty() ? "choose one of these." : fmt::format("did you mean \"{}\"?", close)});
-  }
-
-  void layout() {
-    const parallel::ParallelConfig& p = config_.parallel;
-    not_split("ep", p.ep);
-    not_split("expert_tp", p.expert_tp);
-  }
-
-  void not_split(const std::string& axis, int64_t size) {
-    refuse_if(size > 1,
-              {{"parallel." + axis},
-               fmt::format("parallel.{} = {} asks for an axis that this version does not split.", axis, size),
-               "It splits over parallel.tp, pp and dp.",
-               "set it to 1, or remove it."},
-              tensor::ExitCode::layout);
   }
 
   /// The divisors of n that are closest to x: "4, 6 or 8".

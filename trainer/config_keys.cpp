@@ -56,6 +56,40 @@ void visit_position(KeyVisitor& keys, model::ModelConfig& model) {
             {.min = 0, .max = 1, .excludes_min = true});
 }
 
+void visit_router(KeyVisitor& keys, model::MoeConfig& moe) {
+  using tensor::RouterScore;
+  keys.choice({"router", "what makes scores of a router's logits"}, moe.router,
+              {{"softmax", RouterScore::softmax}, {"sigmoid", RouterScore::sigmoid}});
+  keys.boolean({"normalize_top_k", "whether the weights of a token's experts add up to routed_scaling"},
+               moe.normalize_top_k);
+  keys.real({"routed_scaling", "what the weights of experts are multiplied by"}, moe.routed_scaling, kPositive);
+  keys.integer({"num_groups", "the number of groups of neighbouring experts"}, moe.num_groups,
+               {.min = 1, .max = 1 << 16});
+  keys.integer({"top_k_groups", "how many groups a token takes its experts from"}, moe.top_k_groups,
+               {.min = 1, .max = 1 << 16});
+}
+
+void visit_keys(KeyVisitor& keys, model::MoeConfig& moe) {
+  using model::Balance;
+  keys.integer({"num_experts", "the number of experts of a layer; 0: there are none"}, moe.num_experts,
+               {.min = 0, .max = 1 << 16});
+  keys.integer({"top_k", "the number of experts that a token takes"}, moe.top_k, {.min = 1, .max = 1 << 10});
+  keys.integer({"ffn_hidden_size", "the inner width of an expert; 0: that of the MLP"}, moe.ffn_hidden_size,
+               {.min = 0, .max = 1 << 24});
+  keys.integer({"shared_ffn_hidden_size", "the inner width of the expert that every token takes; 0: there is none"},
+               moe.shared_ffn_hidden_size, {.min = 0, .max = 1 << 24});
+  visit_router(keys, moe);
+  keys.choice({"balance", "how tokens are kept from crowding at few experts"}, moe.balance,
+              {{"aux", Balance::aux}, {"bias", Balance::bias}, {"none", Balance::none}});
+  keys.real({"aux_loss_coef", "the weight of the loss of balance = \"aux\""}, moe.aux_loss_coef, kNotNegative);
+  keys.real({"z_loss_coef", "the weight of the loss of large router logits"}, moe.z_loss_coef, kNotNegative);
+  keys.real({"bias_update_rate", "the step of the biases of balance = \"bias\""}, moe.bias_update_rate, kNotNegative);
+  keys.real({"capacity_factor", "how many times its even share of a sequence an expert takes; 0: all it is given"},
+            moe.capacity_factor, kNotNegative);
+  keys.text({"layers", "which layers have experts: \"all\", \"every:N\" (each Nth), \"after:N\" (all but N)"},
+            moe.layers);
+}
+
 void visit_keys(KeyVisitor& keys, model::ModelConfig& model) {
   using tensor::Activation, tensor::NormKind;
   keys.preset({"preset", "a published shape that the other keys of [model] change"}, model);
@@ -79,6 +113,9 @@ void visit_keys(KeyVisitor& keys, model::ModelConfig& model) {
   keys.real({"init_std", "the standard deviation of initial matrices"}, model.init_std, kNotNegative);
   keys.begin_table("rope_scaling");
   visit_keys(keys, model.rope_scaling);
+  keys.end_table();
+  keys.begin_table("moe");
+  visit_keys(keys, model.moe);
   keys.end_table();
 }
 

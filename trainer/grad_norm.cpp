@@ -22,7 +22,7 @@ std::vector<Tensor> owned_grads(const parallel::ParameterStore& store) {
     };
     for (const parallel::Parameter* parameter : unit->parameters) {
       const parallel::Range owned = store.owned_range(*parameter);
-      if (owned.size() == 0) continue;
+      if (owned.size() == 0 || parameter->spec().update == parallel::Update::balance) continue;
       const int64_t begin = parameter->offset() + owned.begin - unit->own.begin;
       if (begin != open.end || open.size() == 0) {
         close();

@@ -93,7 +93,10 @@ StepResult Learner::train(const StepInputs& inputs, const data::Batch& batch,
   const double limit = config_.train.max_grad_norm;
   const double grad_scale = limit > 0 && result.grad_norm > limit ? limit / result.grad_norm : 1;
   if (before_update) before_update();
-  optimizer_.update(ops(), {.step = inputs.step, .lr = inputs.lr, .grad_scale = grad_scale});
+  optimizer_.update(ops(), {.step = inputs.step,
+                            .lr = inputs.lr,
+                            .grad_scale = grad_scale,
+                            .tokens = config_.train.global_batch_size * config_.model.seq_len});
   store_.publish_values();
   return result;
 }
@@ -102,6 +105,7 @@ StepResult Learner::compute_gradients(const StepInputs& inputs, const data::Batc
   StepResult result;
   result.loss = run_micro_batches(inputs.step, batch);
   result.grad_norm = grad_norm(store_, ops(), context_.world());
+  result.routing = sum_of_routing();
   return result;
 }
 
@@ -111,7 +115,8 @@ LossSum Learner::run_micro_batches(int64_t step, const data::Batch& batch) {
 
   const model::StepBatches batches = {.micro_batches = micro_batches(batch, batch.num_sequences),
                                       .step = step,
-                                      .grad_scale = 1.0 / static_cast<double>(std::max<int64_t>(1, sum.num_targets))};
+                                      .grad_scale = 1.0 / static_cast<double>(std::max<int64_t>(1, sum.num_targets)),
+                                      .step_sequences = config_.train.global_batch_size};
   const PipelinePlan::Training& plan = context_.pipeline().training(std::ssize(batches.micro_batches));
   const auto pp_rank = static_cast<size_t>(context_.group(Group::pp).rank());
   sum.loss = sum_of_losses(pipeline_.train(ops(), plan.schedule, plan.prediction.peak_live[pp_rank], batches));
@@ -138,6 +143,13 @@ double Learner::sum_of_losses(double of_last_stage) {
   return loss;
 }
 
+std::optional<model::RoutingStatistics::Summary> Learner::sum_of_routing() {
+  if (config_.model.num_moe_layers() == 0) return std::nullopt;
+  model::RoutingStatistics statistics = pipeline_.routing_statistics();
+  all_reduce_sums(context_.world(), *backend_.device, statistics.sums());
+  return statistics.summary();
+}
+
 Bubble Learner::measure_bubble() {
   parallel::Communicator& pp = context_.group(Group::pp);
   const model::WalkTimes& own = pipeline_.last_walk();
@@ -150,6 +162,7 @@ Bubble Learner::measure_bubble() {
 std::vector<StateFragment> Learner::gradients() const {
   std::vector<StateFragment> fragments;
   for (const parallel::Parameter* parameter : store_.parameters()) {
+    if (parameter->spec().update == parallel::Update::balance) continue;  // counts, which would dwarf gradients
     const parallel::Range owned = store_.owned_range(*parameter);
     const parallel::ParameterUnit& unit = parameter->unit();
     const int64_t begin = owned.size() > 0 ? parameter->offset() + owned.begin - unit.own.begin : 0;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "data/loader.h"
@@ -26,8 +27,9 @@ struct StepInputs {
   double lr = 0;
 };
 struct StepResult {
-  LossSum loss;          ///< of the global batch
-  double grad_norm = 0;  ///< before clipping
+  LossSum loss;                                                ///< of the global batch
+  double grad_norm = 0;                                        ///< before clipping
+  std::optional<model::RoutingStatistics::Summary> routing{};  ///< where the model has experts
 };
 
 /// Waiting of a pipeline's ranks in one step, beside the time of their passes and beside all time.
@@ -71,6 +73,7 @@ class Learner {
   /// The batch in micro-batches, of `most_sequences` at the most: the last ones may be short, or empty.
   std::vector<model::HostBatch> micro_batches(const data::Batch& batch, int64_t most_sequences) const;
   double sum_of_losses(double of_last_stage);
+  std::optional<model::RoutingStatistics::Summary> sum_of_routing();
 
   const Config& config_;
   tensor::Backend& backend_;

@@ -5,6 +5,7 @@ namespace trainer {
 using parallel::Parameter;
 using parallel::ParameterUnit;
 using parallel::Range;
+using parallel::Update;
 using parallel::WeightDecay;
 using tensor::Dtype;
 using tensor::MemoryCategory;
@@ -48,40 +49,45 @@ void Optimizer::add_stretches(UnitState& state) {
     const Range kept = store_.kept_range(*parameter);
     if (kept.size() == 0) continue;
     const int64_t begin = parameter->offset() + kept.begin - state.range.begin;
-    const WeightDecay weight_decay = parameter->spec().weight_decay;
-    if (stretches_.size() > first && stretches_.back().weight_decay == weight_decay) {
+    if (stretches_.size() > first && update_alike(*stretches_.back().spec, parameter->spec())) {
       stretches_.back().range.end = begin + kept.size();
     } else {
-      stretches_.push_back({&state, {begin, begin + kept.size()}, weight_decay});
+      stretches_.push_back({&state, {begin, begin + kept.size()}, &parameter->spec()});
     }
   }
 }
 
+bool Optimizer::update_alike(const parallel::ParameterSpec& a, const parallel::ParameterSpec& b) {
+  return a.weight_decay == b.weight_decay && a.update == Update::gradient && b.update == Update::gradient;
+}
+
 void Optimizer::update(Ops& ops, const Step& step) {
-  for (const Stretch& stretch : stretches_) {
-    const tensor::AdamW adamw{.lr = step.lr,
-                              .beta1 = config_.beta1,
-                              .beta2 = config_.beta2,
-                              .eps = config_.eps,
-                              .weight_decay = stretch.weight_decay == WeightDecay::yes ? config_.weight_decay : 0,
-                              .step = step.step,
-                              .grad_scale = step.grad_scale};
-    const auto part = [&](const Tensor& flat) {
-      return flat ? flat.rows(stretch.range.begin, stretch.range.end) : Tensor();
-    };
-    const UnitState& state = *stretch.state;
-    const Tensor grad = part(state.unit->grad_sums);
-    Tensor exp_avg = part(state.exp_avg);
-    Tensor exp_avg_sq = part(state.exp_avg_sq);
-    Tensor value = part(state.values);
-    Tensor master = part(state.master);
-    Tensor no_value;
-    if (master) {
-      ops.adamw(adamw, grad, master, exp_avg, exp_avg_sq, value);
-    } else {
-      ops.adamw(adamw, grad, value, exp_avg, exp_avg_sq, no_value);
-    }
+  for (const Stretch& stretch : stretches_) update(ops, step, stretch);
+}
+
+void Optimizer::update(Ops& ops, const Step& step, const Stretch& stretch) const {
+  const auto part = [&](const Tensor& flat) {
+    return flat ? flat.rows(stretch.range.begin, stretch.range.end) : Tensor();
+  };
+  const UnitState& state = *stretch.state;
+  const Tensor grad = part(state.unit->grad_sums);
+  Tensor master = part(state.master ? state.master : state.values);
+  Tensor value = state.master ? part(state.values) : Tensor();  // rounded from the master
+  const parallel::ParameterSpec& spec = *stretch.spec;
+  if (spec.update == Update::balance) {
+    const parallel::TokenBalance& balance = spec.balance;
+    return ops.balance(balance.rate, balance.share * static_cast<double>(step.tokens), grad, master, value);
   }
+  const tensor::AdamW adamw{.lr = step.lr,
+                            .beta1 = config_.beta1,
+                            .beta2 = config_.beta2,
+                            .eps = config_.eps,
+                            .weight_decay = spec.weight_decay == WeightDecay::yes ? config_.weight_decay : 0,
+                            .step = step.step,
+                            .grad_scale = step.grad_scale};
+  Tensor exp_avg = part(state.exp_avg);
+  Tensor exp_avg_sq = part(state.exp_avg_sq);
+  ops.adamw(adamw, grad, master, exp_avg, exp_avg_sq, value);
 }
 
 std::vector<StateFragment> Optimizer::state() const {

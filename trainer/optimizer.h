@@ -1,6 +1,6 @@
 #pragma once
-/// AdamW over the flat buffers of a parameter store, one fused pass per stretch that decays alike. Under ZeRO the state
-/// of a unit covers this rank's cut of it; nothing else here differs.
+/// AdamW over the flat buffers of a parameter store, one fused pass per stretch that decays alike; biases of routers
+/// move by counts instead. Under ZeRO the state of a unit covers this rank's cut of it; nothing else here differs.
 ///
 /// Decay groups: matrices decay (linears, embeddings, head); vectors do not (norm weights, biases). Moments and master
 /// weights are fp32 (fp64 for an fp64 model). A bf16 model computes on weights rounded from its fp32 master.
@@ -32,6 +32,7 @@ class Optimizer {
     int64_t step = 1;  ///< counts from 1
     double lr = 0;
     double grad_scale = 1;  ///< what clipping multiplies gradients by
+    int64_t tokens = 0;     ///< of the whole step: what counts of Update::balance are shares of
   };
   /// Updates this rank's part; the store publishes it.
   void update(tensor::Ops& ops, const Step& step);
@@ -50,15 +51,17 @@ class Optimizer {
     tensor::Tensor exp_avg, exp_avg_sq;
     tensor::Tensor values;  // a view of the store's
   };
-  /// Neighbours that decay alike: elements [begin, end) of a UnitState's tensors.
+  /// Neighbours that are updated alike: elements [begin, end) of a UnitState's tensors.
   struct Stretch {
     UnitState* state;
     parallel::Range range;
-    parallel::WeightDecay weight_decay;
+    const parallel::ParameterSpec* spec;  ///< of the first of them
   };
 
   void add_state(parallel::ParameterUnit& unit, tensor::Ops& ops, uint64_t seed);
   void add_stretches(UnitState& state);
+  static bool update_alike(const parallel::ParameterSpec& a, const parallel::ParameterSpec& b);
+  void update(tensor::Ops& ops, const Step& step, const Stretch& stretch) const;
 
   OptimizerConfig config_;
   parallel::ParameterStore& store_;

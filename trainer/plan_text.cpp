@@ -124,8 +124,11 @@ std::string layout_in_words(const Plan& plan) {
   add(d.dp_out > 1 ? "dp_in" : "dp", d.dp_in);
   add("pp", d.pp);
   add("dp_out", d.dp_out);
-  return fmt::format("{} rank{}{}, zero_stage {}", with_commas(plan.world_size), plan.world_size == 1 ? "" : "s",
-                     product, plan.zero_stage);
+  std::string experts;  // over the same ranks
+  if (d.ep > 1) experts += fmt::format(", ep {}", d.ep);
+  if (d.expert_tp > 1) experts += fmt::format(", expert_tp {}", d.expert_tp);
+  return fmt::format("{} rank{}{}{}, zero_stage {}", with_commas(plan.world_size), plan.world_size == 1 ? "" : "s",
+                     product, experts, plan.zero_stage);
 }
 
 std::string to_text(const Plan& plan) {

@@ -25,6 +25,10 @@ double all_reduce_scalar(parallel::Communicator& group, tensor::Device& device, 
   return x;
 }
 
+void all_reduce_sums(parallel::Communicator& group, tensor::Device& device, std::span<double> x) {
+  all_reduce(group, device, x, Reduction::sum);
+}
+
 void all_reduce_integers(parallel::Communicator& group, tensor::Device& device, std::span<int64_t> x,
                          Reduction reduction) {
   all_reduce(group, device, x, reduction);

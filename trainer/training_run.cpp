@@ -182,7 +182,20 @@ StepMetrics TrainingRun::train_step() {
                          .memory_bytes = backend_.device->pool().total().peak_bytes,
                          .extra = rank_metrics()};
   if (trace_) add_bubble(*bubble, metrics);
+  if (result.routing) add_routing(*result.routing, metrics);
   return metrics;
+}
+
+void TrainingRun::add_routing(const model::RoutingStatistics::Summary& routing, StepMetrics& metrics) {
+  metrics.extra.insert(metrics.extra.end(), {{"moe/tokens_per_expert_min", routing.tokens_min},
+                                             {"moe/tokens_per_expert_max", routing.tokens_max},
+                                             {"moe/tokens_per_expert_mean", routing.tokens_mean},
+                                             {"moe/entropy", routing.entropy},
+                                             {"moe/dropped_fraction", routing.dropped_fraction},
+                                             {"moe/aux_loss", routing.aux_loss},
+                                             {"moe/z_loss", routing.z_loss},
+                                             {"moe/router_bias_min", routing.bias_min},
+                                             {"moe/router_bias_max", routing.bias_max}});
 }
 
 /// Beside what the simulator says of the same schedule, weighed by FLOPs.

@@ -52,6 +52,7 @@ class TrainingRun {
   bool save_is_due() const;
   bool is_time_to_save() const;  // by this rank's clock
   std::vector<std::pair<std::string, double>> rank_metrics();
+  static void add_routing(const model::RoutingStatistics::Summary& routing, StepMetrics& metrics);
   void add_bubble(const Bubble& measured, StepMetrics& metrics);
   LogOptions log_options(const std::string& file) const;
   void evaluate(StepMetrics& metrics);

@@ -1,7 +1,7 @@
 #pragma once
 /// The CPU backend's operations: OpenMP and SIMD over templates on the element type, OpenBLAS for large products.
 /// Implementations are grouped by subject: gemm.cpp, norm.cpp, rope.cpp, activation.cpp, attention.cpp,
-/// embedding.cpp, cross_entropy.cpp, elementwise.cpp, optimizer.cpp, exact_sum.cpp.
+/// embedding.cpp, cross_entropy.cpp, router.cpp, combine.cpp, elementwise.cpp, optimizer.cpp, exact_sum.cpp.
 
 #include "tensor/ops.h"
 
@@ -49,6 +49,16 @@ class CpuOps final : public Ops {
                               int64_t first_column, double scale, Tensor& dlogits) override;
   double cross_entropy_loss(const Tensor& sum_exp, const Tensor& target_logit, const Tensor& targets) override;
 
+  void router(const Router& router, const Tensor& logits, const Tensor& bias, Tensor& ids, Tensor& weights) override;
+  void router_sums(const Router& router, const Tensor& logits, const Tensor& ids, const SequenceRows& rows,
+                   Tensor& sums) override;
+  double router_z(const Tensor& logits) override;
+  void router_backward(const Router& router, const Tensor& logits, const Tensor& ids, const Tensor& dweights,
+                       const RouterLosses& losses, const SequenceRows& rows, Tensor& dlogits) override;
+  void combine(const Tensor& from, const Tensor& places, const Tensor& weights, Tensor& y) override;
+  void combine_backward(const Tensor& dy, const Tensor& from, const Tensor& places, const Tensor& weights,
+                        Tensor& dfrom, Tensor& dweights) override;
+
   void dropout_add(const Dropout& dropout, const Tensor& x, const Tensor& residual, const Tensor& token_index,
                    Tensor& y) override;
   void add(const Tensor& a, const Tensor& b, Tensor& y) override;
@@ -56,6 +66,7 @@ class CpuOps final : public Ops {
 
   void adamw(const AdamW& adamw, const Tensor& grad, Tensor& master, Tensor& exp_avg, Tensor& exp_avg_sq,
              Tensor& value) override;
+  void balance(double rate, double mean, const Tensor& counts, Tensor& master, Tensor& value) override;
   double max_abs(const Tensor& x) override;
   ExactSum sum_of_squares(const Tensor& x, double max_abs) override;
 };

@@ -172,6 +172,41 @@ double PaperOps::cross_entropy_loss(const Tensor& sum_exp, const Tensor& target_
   return 0;
 }
 
+void PaperOps::router(const Router& router, const Tensor& logits, const Tensor& bias, Tensor& ids, Tensor& weights) {
+  check_numel_or_absent(bias, logits.dim(1));
+  check_matrix(ids, logits.dim(0), router.top_k);
+  check_matrix(weights, logits.dim(0), router.top_k);
+}
+
+void PaperOps::router_sums(const Router& router, const Tensor& logits, const Tensor& ids, const SequenceRows& rows,
+                           Tensor& sums) {
+  check_matrix(ids, logits.dim(0), router.top_k);
+  check_numel(sums, 2 * rows.num_sequences * logits.dim(1));
+}
+
+double PaperOps::router_z(const Tensor&) { return 0; }
+
+void PaperOps::router_backward(const Router& router, const Tensor& logits, const Tensor& ids, const Tensor& dweights,
+                               const RouterLosses& losses, const SequenceRows& rows, Tensor& dlogits) {
+  check_matrix(ids, logits.dim(0), router.top_k);
+  check_matrix(dweights, logits.dim(0), router.top_k);
+  check_numel_or_absent(losses.counts, rows.num_sequences * logits.dim(1));
+  check_same_shape(logits, dlogits);
+}
+
+void PaperOps::combine(const Tensor& from, const Tensor& places, const Tensor& weights, Tensor& y) {
+  check_matrix(y, places.dim(0), from.dim(1));
+  check_same_shape_or_absent(weights, places);
+}
+
+void PaperOps::combine_backward(const Tensor& dy, const Tensor& from, const Tensor& places, const Tensor& weights,
+                                Tensor& dfrom, Tensor& dweights) {
+  check_matrix(dy, places.dim(0), from.dim(1));
+  check_same_shape(from, dfrom);
+  check_same_shape(weights, places);
+  check_same_shape(dweights, places);
+}
+
 void PaperOps::dropout_add(const Dropout&, const Tensor& x, const Tensor& residual, const Tensor& token_index,
                            Tensor& y) {
   check_same_shape(x, y);
@@ -191,6 +226,11 @@ void PaperOps::adamw(const AdamW&, const Tensor& grad, Tensor& master, Tensor& e
   for (const Tensor* x : {&grad, static_cast<const Tensor*>(&exp_avg), static_cast<const Tensor*>(&exp_avg_sq)}) {
     check_numel(*x, master.numel());
   }
+  check_numel_or_absent(value, master.numel());
+}
+
+void PaperOps::balance(double, double, const Tensor& counts, Tensor& master, Tensor& value) {
+  check_numel(counts, master.numel());
   check_numel_or_absent(value, master.numel());
 }
 

@@ -48,6 +48,16 @@ class PaperOps final : public Ops {
                               int64_t first_column, double scale, Tensor& dlogits) override;
   double cross_entropy_loss(const Tensor& sum_exp, const Tensor& target_logit, const Tensor& targets) override;
 
+  void router(const Router& router, const Tensor& logits, const Tensor& bias, Tensor& ids, Tensor& weights) override;
+  void router_sums(const Router& router, const Tensor& logits, const Tensor& ids, const SequenceRows& rows,
+                   Tensor& sums) override;
+  double router_z(const Tensor& logits) override;
+  void router_backward(const Router& router, const Tensor& logits, const Tensor& ids, const Tensor& dweights,
+                       const RouterLosses& losses, const SequenceRows& rows, Tensor& dlogits) override;
+  void combine(const Tensor& from, const Tensor& places, const Tensor& weights, Tensor& y) override;
+  void combine_backward(const Tensor& dy, const Tensor& from, const Tensor& places, const Tensor& weights,
+                        Tensor& dfrom, Tensor& dweights) override;
+
   void dropout_add(const Dropout& dropout, const Tensor& x, const Tensor& residual, const Tensor& token_index,
                    Tensor& y) override;
   void add(const Tensor& a, const Tensor& b, Tensor& y) override;
@@ -55,6 +65,7 @@ class PaperOps final : public Ops {
 
   void adamw(const AdamW& adamw, const Tensor& grad, Tensor& master, Tensor& exp_avg, Tensor& exp_avg_sq,
              Tensor& value) override;
+  void balance(double rate, double mean, const Tensor& counts, Tensor& master, Tensor& value) override;
   double max_abs(const Tensor& x) override;
   ExactSum sum_of_squares(const Tensor& x, double max_abs) override;
 };

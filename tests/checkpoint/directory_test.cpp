@@ -85,7 +85,7 @@ TEST_F(Directory, KeepsTheLastOnesAndEverythingThatIsNotOurs) {
 
   checkpoint::keep_newest(dir_, 50, {.keep_last = 2});
 
-  EXPECT_THAT(names(), UnorderedElementsAre("step_00000040", "step_00000050", "notes.txt", "step_5"));
+  EXPECT_THAT(names(), UnorderedElementsAre("latest", "step_00000040", "step_00000050", "notes.txt", "step_5"));
 }
 
 TEST_F(Directory, KeepsRoundStepsAndWhatIsPinned) {
@@ -108,7 +108,7 @@ TEST_F(Directory, NeverDeletesThroughALink) {
   checkpoint::keep_newest(dir_, 50, {.keep_last = 1});
 
   EXPECT_EQ(tests::read_file(elsewhere + "/file"), "precious");
-  EXPECT_THAT(names(), UnorderedElementsAre("step_00000001", "step_00000050"));
+  EXPECT_THAT(names(), UnorderedElementsAre("latest", "step_00000001", "step_00000050"));
 }
 
 TEST_F(Directory, DoesNotCountNewerCheckpointsAsKept) {
@@ -196,7 +196,7 @@ TEST_F(Directory, ForgetsInterruptedSavesAndDeletions) {
 
   checkpoint::remove_leftovers(dir_);
 
-  EXPECT_THAT(names(), UnorderedElementsAre("step_00000010", "notes.tmp-0badcafe", "trash_notes"));
+  EXPECT_THAT(names(), UnorderedElementsAre("latest", "step_00000010", "notes.tmp-0badcafe", "trash_notes"));
 }
 
 TEST_F(Directory, PointsToTheLatest) {

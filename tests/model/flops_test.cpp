@@ -2,7 +2,7 @@
 
 #include "model/flops.h"
 
-#include "tests/model/model_configs.h"
+#include "tests/model/moe_models.h"
 #include "tests/model/test_model.h"
 
 namespace tests {
@@ -73,6 +73,20 @@ TEST(ParameterCount, IsThatOfTheBuiltModel) {
     EXPECT_EQ(model::parameter_count(config), built_parameter_count(config));
 }
 
+TEST(ParameterCount, IsThatOfTheBuiltModelWithExperts) {
+  for (const ModelConfig& config : {softmax_moe(), sigmoid_moe(), dropping_moe(), dense_moe()})
+    EXPECT_EQ(model::parameter_count(config), built_parameter_count(config));
+}
+
+TEST(ParameterCount, IsThePublishedOneOfExperts) {
+  ModelConfig mixtral = llama({32'000, 32, 4096, 32, 8, 14'336});
+  mixtral.moe.num_experts = 8;
+
+  EXPECT_EQ(model::parameter_count(mixtral), 46'702'792'704);
+  EXPECT_NEAR(static_cast<double>(model::matmul_parameter_count(mixtral)) * 1e-9, 12.9 - 0.13, 0.05)
+      << "12.9 billion are active, the embedding's 0.13 among them";
+}
+
 TEST(ParameterCount, IsThePublishedOne) {
   const ModelConfig llama_3_8b = llama({128'256, 32, 4096, 32, 8, 14'336});
   const ModelConfig tiny_llama = llama({32'000, 22, 2048, 32, 4, 5632});
@@ -102,6 +116,15 @@ TEST(FlopsPerToken, OfASmallModelAreTheKnownOnes) {
 
   EXPECT_NEAR(model::flops_per_token(config).full_attention * 1e-6, 186.7, 0.05);
   EXPECT_NEAR(model::flops_per_token(config).causal * 1e-6, 183, 0.3);
+}
+
+TEST(FlopsPerToken, AreThoseOfItsLayersAndTheHead) {
+  for (const ModelConfig& config : {llama_config(), sigmoid_moe()}) {
+    double sum = 6.0 * static_cast<double>(config.vocab_size * config.hidden_size);
+    for (int64_t i = 0; i < config.num_layers; ++i) sum += model::layer_flops_per_token(config, i);
+
+    EXPECT_DOUBLE_EQ(model::flops_per_token(config).causal, sum);
+  }
 }
 
 TEST(FlopsPerToken, CountTheVisibleKeysOfAWindow) {

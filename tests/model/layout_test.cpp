@@ -81,6 +81,19 @@ TEST(LayoutProblems, SeeTokensOnlyWhereTheyAreSharded) {
                           "off."));
 }
 
+TEST(LayoutProblems, SeeExpertsAndTheirHiddenUnits) {
+  ModelConfig config = shape();
+  config.moe.num_experts = 6;
+  config.moe.ffn_hidden_size = 9;
+
+  const auto found = model::layout_problems(config, {.dp_in = 8, .ep = 4, .expert_tp = 2}, TokenSharding::whole);
+
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_THAT(found[0].text, testing::HasSubstr("parallel.ep = 4 does not divide model.moe.num_experts = 6"));
+  EXPECT_THAT(found[0].text, testing::HasSubstr("set parallel.ep = 3 or 6, or model.moe.num_experts = 4 or 8"));
+  EXPECT_THAT(found[1].text, testing::HasSubstr("parallel.expert_tp = 2 does not divide model.moe.ffn_hidden_size"));
+}
+
 TEST(LayoutProblems, AreNoneWhereSequencesFallIntoHalfChunks) {
   EXPECT_THAT(sequence_problems(shape(), {.tp = 8, .sp = 64}), ElementsAre());
   EXPECT_THAT(sequence_problems(shape(), {.tp = 8, .sp = 4}, SpMethod::ulysses), ElementsAre());

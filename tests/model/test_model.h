@@ -136,6 +136,7 @@ class TestModel {
     model::MicroBatch batch = model::to_device(host, config.sliding_window, part, *backend.device);
     batch.grad_scale = grad_scale;
     batch.step = 3;
+    batch.step_sequences = step_sequences;
     return batch;
   }
 
@@ -179,6 +180,7 @@ class TestModel {
   parallel::SequencePart part;  // of every sequence, what this rank holds
   parallel::ParameterStore store;
   model::Stage stage;
+  int64_t step_sequences = 1;  ///< what the losses of routers are means over
 
  private:
   /// Larger than a fresh model's and with no zeros, so that no term hides.

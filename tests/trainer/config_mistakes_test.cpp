@@ -210,8 +210,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"VirtualStages", "tp = 1", "virtual_stages = -1", {"parallel.virtual_stages = -1", "from 1"}},
         Mistake{"StagesThatAreNoList", "tp = 1", "stages = 2", {"parallel.stages = 2", "an array of integers"}},
         Mistake{"StageOfText", "tp = 1", "stages = [1, \"2\"]", {"parallel.stages", "\"2\""}},
-        Mistake{"Expert", "tp = 1", "ep = 4", {"parallel.ep = 4", "does not split"}, tensor::ExitCode::layout},
-        Mistake{"ExpertTensor", "tp = 1", "expert_tp = 2", {"parallel.expert_tp = 2"}, tensor::ExitCode::layout},
+        Mistake{"Expert", "tp = 1", "ep = 4", {"parallel.ep = 4", "has none"}, tensor::ExitCode::layout},
+        Mistake{"ExpertTensor", "tp = 1", "expert_tp = 2", {"expert_tp = 2", "has none"}, tensor::ExitCode::layout},
         Mistake{"ZeroStage", "tp = 1", "zero_stage = 4", {"parallel.zero_stage = 4", "from 0 to 3"}},
         Mistake{
             "ZeroReshard", "tp = 1", "zero_reshard = \"always\"", {"parallel.zero_reshard", "forward, never or stage"}},
@@ -221,6 +221,25 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"OuterDegree", "tp = 1", "dp_out = 0", {"parallel.dp_out = 0", "from 1"}},
         Mistake{"NotAuto", "dp = \"auto\"", "dp = \"all\"", {"parallel.dp = \"all\"", "\"auto\" or"}},
         Mistake{"ZeroDegree", "tp = 1", "tp = 0", {"parallel.tp = 0", "from 1"}}),
+    name_of_mistake);
+
+/// In line `line` of [model.moe].
+Mistake expert_mistake(const std::string& name, const std::string& keys, int64_t line,
+                       const std::vector<std::string>& tells) {
+  return {name, "[parallel]", "[model.moe]\n" + keys + "\n[parallel]", tells, tensor::ExitCode::config, line};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Experts, ConfigMistake,
+    testing::Values(expert_mistake("TopK", "num_experts = 4\ntop_k = 5", 2, {"top_k = 5 is more than", "use 1 to 4"}),
+                    expert_mistake("SameWeights", "num_experts = 4\ntop_k = 1", 2, {"normalize_top_k = false"}),
+                    expert_mistake("Layers", "num_experts = 4\nlayers = \"every:0\"", 2, {"\"every:0\"", "every:N"}),
+                    expert_mistake("Groups", "num_experts = 4\nnum_groups = 3", 2, {"num_groups = 3", "2"}),
+                    expert_mistake("BestGroups", "num_experts = 4\nnum_groups = 2\ntop_k_groups = 3", 3,
+                                   {"top_k_groups = 3"}),
+                    expert_mistake("ExpertsOfGroups", "num_experts = 8\nnum_groups = 4\ntop_k_groups = 1\ntop_k = 3", 3,
+                                   {"top_k = 3", "hold 2 experts"}),
+                    expert_mistake("Router", "router = \"relu\"", 1, {"model.moe.router", "softmax or sigmoid"})),
     name_of_mistake);
 
 INSTANTIATE_TEST_SUITE_P(

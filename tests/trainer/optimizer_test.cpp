@@ -197,5 +197,51 @@ TEST_F(OptimizerTest, StateNamesWeightsAndMomentsOfEveryParameter) {
   EXPECT_THAT(names, testing::IsSupersetOf({"weights/matrix", "exp_avg/matrix", "exp_avg_sq/matrix", "weights/norm"}));
 }
 
+/// A bias of four experts between two vectors.
+class RouterBiasOfOptimizer : public OptimizerTest {
+ protected:
+  void make_router(Dtype dtype) {
+    store_.begin_unit("router");
+    add("before", {3}, WeightDecay::no);
+    store_.add({.name = "counts",
+                .shape = {4},
+                .init = {},
+                .weight_decay = WeightDecay::no,
+                .update = parallel::Update::balance,
+                .balance = {.rate = 0.125, .share = 0.5}});
+    add("after", {2}, WeightDecay::no);
+    store_.allocate(ops_, dtype);
+    store_.initialize(kSeed);
+    optimizer_.emplace(OptimizerConfig{}, store_, ops_, kSeed);
+    tests::fill(store_.units()[0]->grads, {3, 0, 0, 9, 10, 11, 1000, 0, 4});
+  }
+};
+
+TEST_F(RouterBiasOfOptimizer, MovesTowardsItsShareOfTokens) {
+  for (int step = 1; step <= 2; ++step) {
+    if (step == 1) make_router(Dtype::fp32);
+    optimizer_->update(ops_, {.step = step, .lr = 0.1, .grad_scale = 1e-3, .tokens = 20});
+  }
+
+  EXPECT_EQ(values("counts"), (Values{0.25, 0, -0.25, -0.25}));
+  EXPECT_EQ(state("exp_avg/counts"), Values(4, 0));
+  EXPECT_NE(state("exp_avg/before")[0], 0);
+  EXPECT_NE(state("exp_avg/after")[1], 0);
+}
+
+TEST_F(RouterBiasOfOptimizer, MovesItsMasterInBf16) {
+  make_router(Dtype::bf16);
+  optimizer_->update(ops_, {.step = 1, .lr = 0.1, .tokens = 20});
+
+  EXPECT_EQ(values("counts"), (Values{0.125, 0, -0.125, -0.125}));
+  EXPECT_EQ(state("weights/counts"), (Values{0.125, 0, -0.125, -0.125}));
+}
+
+TEST_F(RouterBiasOfOptimizer, HasNoPartInTheNorm) {
+  make_router(Dtype::fp32);
+
+  EXPECT_EQ(norm(), 5);
+}
+
 }  // namespace
 }  // namespace trainer

@@ -181,6 +181,26 @@ TEST(Plan, TakesNoTimeForSixteenThousandRanks) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
 }
 
+/// 16 tokens of each rank choose 2 of 8 experts: 16 * 2 * 64 * 2 = 4,096 bytes, twice per layer and direction.
+TEST(Plan, CountsTheRowsThatGoToExpertsAndBack) {
+  const Config config = parse_config(
+      "[model]\nvocab_size = 256\nnum_layers = 4\nhidden_size = 64\nnum_heads = 4\nnum_kv_heads = 2\n"
+      "seq_len = 32\ntie_embeddings = false\n[model.moe]\nnum_experts = 8\ntop_k = 2\nffn_hidden_size = 64\n"
+      "[parallel]\ntp = 2\nsp = 2\npp = 2\nep = 4\ntp_sequence = true\n[train]\nsteps = 1\nglobal_batch_size = 16\n"
+      "micro_batch_size = 2\n[precision]\ncompute = \"bf16\"\n[data]\ntrain = \"never read\"\n",
+      "moe.toml", {});
+
+  EXPECT_THAT(layout_in_words(make_plan(config, 16)), "16 ranks = tp 2 * sp 2 * dp 2 * pp 2, ep 4, zero_stage 0");
+  for (const int rank : {0, 5, 15}) {
+    const parallel::Bill bill = planned_bill(config, 16, rank);
+    const int64_t layers = 2, micro_batches = 4, calls = layers * micro_batches;
+    EXPECT_EQ(bill.at({"ep", Collective::all_to_all_v, Dtype::bf16}),
+              (parallel::BillLine{4 * calls, 4 * calls * 2'048, 4 * calls * 4'096}));
+    EXPECT_EQ(bill.at({"ep", Collective::all_to_all_v, Dtype::int32}),
+              (parallel::BillLine{calls, 8 * calls, 32 * calls}));
+  }
+}
+
 TEST(Plan, FitsTheConfigsThatComeWithTheProgram) {
   const std::string folder = std::string(TRAINER_SOURCE_DIR) + "/configs/";
   const auto plans = [&](const std::string& name, const std::vector<int>& worlds) {
@@ -196,6 +216,7 @@ TEST(Plan, FitsTheConfigsThatComeWithTheProgram) {
   plans("quickstart.toml", {1, 2, 3, 6});
   plans("gpt2_124m.toml", {1, 8, 64, 128});
   plans("llama_1b.toml", {1, 16, 512});
+  plans("moe_small.toml", {4, 8});
 }
 
 TEST(Plan, NamesGroupsOfTheSameRanksTogether) {

@@ -86,6 +86,28 @@ void draw_sizes(Dice& dice, const parallel::ParallelConfig& parallel, ModelConfi
   model.seq_len = draw_seq_len(dice, parallel);
 }
 
+/// Sizes lean towards what ep and expert_tp ranks can share out.
+model::MoeConfig draw_moe(Dice& dice, const parallel::ParallelConfig& parallel, int64_t tp) {
+  using model::Balance, tensor::RouterScore;
+  model::MoeConfig moe;
+  moe.num_experts = parallel.ep * dice.between(1, parallel.ep > 2 ? 2 : 5);
+  moe.top_k = dice.between(1, std::min<int64_t>(3, moe.num_experts));
+  if (parallel.expert_tp > 1 || dice.one_in(2)) moe.ffn_hidden_size = parallel.expert_tp * dice.between(1, 8);
+  moe.shared_ffn_hidden_size = dice.one_in(3) ? tp * dice.between(1, 3) : 0;
+  moe.router = dice.one_of({RouterScore::softmax, RouterScore::sigmoid});
+  moe.normalize_top_k = dice.one_in(2);
+  moe.routed_scaling = dice.one_of({1.0, 2.5});
+  moe.num_groups = dice.divisor_of(moe.num_experts);
+  moe.top_k_groups = dice.between(1, moe.num_groups);
+  moe.balance = dice.one_of({Balance::none, Balance::aux, Balance::bias});
+  moe.aux_loss_coef = dice.one_of({0.0, 0.1, 1.0});
+  moe.z_loss_coef = dice.one_of({0.0, 0.1});
+  moe.bias_update_rate = dice.one_of({0.01, 0.1});
+  moe.capacity_factor = dice.one_in(3) ? dice.one_of({0.5, 1.0, 1.5}) : 0;
+  moe.layers = dice.one_of({"all", "all", "every:2", "after:1"});
+  return moe;
+}
+
 ModelConfig draw_model(Dice& dice, const parallel::ParallelConfig& parallel) {
   using tensor::Activation, tensor::NormKind;
   ModelConfig model;
@@ -103,7 +125,7 @@ ModelConfig draw_model(Dice& dice, const parallel::ParallelConfig& parallel) {
   return model;
 }
 
-parallel::ParallelConfig draw_parallel(Dice& dice, int64_t num_ranks) {
+parallel::ParallelConfig draw_parallel(Dice& dice, int64_t num_ranks, bool has_experts) {
   using parallel::ReduceEvery, parallel::Reshard, parallel::SpMethod;
   const int64_t pp = dice.one_in(3) ? 1 : dice.divisor_of(num_ranks);
   const int64_t sp = dice.one_in(2) ? 1 : dice.divisor_of(num_ranks / pp);
@@ -115,6 +137,11 @@ parallel::ParallelConfig draw_parallel(Dice& dice, int64_t num_ranks) {
   parallel.pp = pp;
   parallel.dp = dice.one_in(2) ? dp : 0;
   parallel.dp_out = dice.one_in(2) ? dice.divisor_of(dp) : 1;
+  if (has_experts) {
+    const int64_t block = tp * sp * dp / parallel.dp_out;
+    parallel.ep = dice.divisor_of(block);
+    parallel.expert_tp = dice.divisor_of(block / parallel.ep);
+  }
   parallel.zero_stage = dice.between(0, 3);
   parallel.zero_reshard = dice.one_of({Reshard::forward, Reshard::never, Reshard::stage});
   parallel.reduce_every = dice.one_of({ReduceEvery::step, ReduceEvery::micro_batch});
@@ -154,8 +181,10 @@ LayoutDraw draw_once(Dice& dice, uint64_t seed, int most_ranks) {
   Config& config = draw.config;
   config.run.name = fmt::format("seed_{}", seed);
   config.run.seed = static_cast<int64_t>(seed % (uint64_t{1} << 62));
-  config.parallel = draw_parallel(dice, num_ranks);
+  const bool has_experts = dice.one_in(2);
+  config.parallel = draw_parallel(dice, num_ranks, has_experts);
   config.model = draw_model(dice, config.parallel);
+  if (has_experts) config.model.moe = draw_moe(dice, config.parallel, config.parallel.tp);
   parallel::ParallelConfig& parallel = config.parallel;
   config.train = draw_training(dice, num_ranks / parallel.tp / parallel.sp / parallel.pp);
   if (dice.one_in(4)) {

@@ -63,4 +63,18 @@ TEST(LayoutDraw, TakesModelsThatAreHardToShareOut) {
   EXPECT_GT(count_draws([](const auto& draw) { return draw.config.model.position == Position::learned; }), 2);
 }
 
+TEST(LayoutDraw, TakesExpertsOnEveryLayout) {
+  using model::Balance;
+  const auto with_experts = [](const auto& claim) {
+    return count_draws([&](const LayoutDraw& d) { return d.config.model.num_moe_layers() > 0 && claim(d.config); });
+  };
+
+  EXPECT_GT(with_experts([](const Config& c) { return c.parallel.ep > 1; }), 5);
+  EXPECT_GT(with_experts([](const Config& c) { return c.parallel.expert_tp > 1; }), 2);
+  EXPECT_GT(with_experts([](const Config& c) { return c.model.moe.capacity_factor > 0; }), 2);
+  for (const Balance balance : {Balance::none, Balance::aux, Balance::bias}) {
+    EXPECT_GT(with_experts([&](const Config& c) { return c.model.moe.balance == balance; }), 1);
+  }
+}
+
 }  // namespace tests

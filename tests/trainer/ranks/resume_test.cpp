@@ -86,6 +86,43 @@ class ResumeOnRanks : public testing::Test {
     return layouts;
   }
 
+  /// The same, of a model with experts: on one rank, and shared out in every way.
+  static std::vector<Layout> expert_layouts() {
+    const Settings experts = {"model.moe.num_experts=4", "model.moe.balance=bias", "model.moe.ffn_hidden_size=12"};
+    const auto with_experts = [&](Settings settings, bool is_one_rank) {
+      settings.insert(settings.end(), experts.begin(), experts.end());
+      return Layout{std::move(settings), is_one_rank};
+    };
+    std::vector<Layout> layouts = {with_experts({}, true)};
+    for (int ep = size(); ep >= 1; ep /= 2) {
+      layouts.push_back(with_experts({fmt::format("parallel.ep={}", ep), "parallel.zero_stage=3",
+                                      fmt::format("parallel.expert_tp={}", size() / ep)},
+                                     false));
+    }
+    if (size() > 1) layouts.push_back(with_experts({"parallel.ep=2", "parallel.tp=2", "parallel.zero_stage=1"}, false));
+    layouts.push_back(with_experts({}, true));
+    return layouts;
+  }
+
+  void expect_the_numbers_of_an_unbroken_run(const std::vector<Layout>& layouts) {
+    const int64_t num_steps = 2 * std::ssize(layouts);
+    train(layouts.front(), "unbroken", num_steps);
+
+    int64_t step = 0;
+    for (const Layout& layout : layouts) train(layout, "broken", step += 2);
+
+    if (!is_root()) return;
+    const std::vector<double> unbroken = numbers_of(dir("unbroken"));
+    const std::vector<double> broken = numbers_of(dir("broken"));
+    const auto count_losses = trainer::trajectory(dir("broken")).size();
+    EXPECT_EQ(std::ssize(trainer::trajectory(dir("unbroken"))), num_steps);
+    EXPECT_EQ(static_cast<int64_t>(count_losses), num_steps);
+    ASSERT_EQ(broken.size(), unbroken.size());
+    for (size_t i = 0; i < unbroken.size(); ++i) {
+      EXPECT_NEAR(broken[i], unbroken[i], 1e-10 * std::abs(unbroken[i])) << "number " << i;
+    }
+  }
+
   /// All ranks together, or rank 0 alone while the others wait.
   void train(const Layout& layout, const std::string& name, int64_t steps) {
     Settings settings = layout.settings;
@@ -114,23 +151,10 @@ class ResumeOnRanks : public testing::Test {
   std::string text_, folder_;
 };
 
-TEST_F(ResumeOnRanks, AnotherLayoutGoesOnWithTheSameNumbers) {
-  const int64_t num_steps = 2 * std::ssize(layouts());
-  train({{}, true}, "unbroken", num_steps);
+TEST_F(ResumeOnRanks, AnotherLayoutGoesOnWithTheSameNumbers) { expect_the_numbers_of_an_unbroken_run(layouts()); }
 
-  int64_t step = 0;
-  for (const Layout& layout : layouts()) train(layout, "broken", step += 2);
-
-  if (!is_root()) return;
-  const std::vector<double> unbroken = numbers_of(dir("unbroken"));
-  std::vector<double> broken = numbers_of(dir("broken"));
-  const auto count_losses = trainer::trajectory(dir("broken")).size();
-  EXPECT_EQ(std::ssize(trainer::trajectory(dir("unbroken"))), num_steps);
-  EXPECT_EQ(static_cast<int64_t>(count_losses), num_steps);
-  ASSERT_EQ(broken.size(), unbroken.size());
-  for (size_t i = 0; i < unbroken.size(); ++i) {
-    EXPECT_NEAR(broken[i], unbroken[i], 1e-10 * std::abs(unbroken[i])) << "number " << i;
-  }
+TEST_F(ResumeOnRanks, AnotherLayoutOfExpertsGoesOnWithTheSameNumbers) {
+  expect_the_numbers_of_an_unbroken_run(expert_layouts());
 }
 
 TEST_F(ResumeOnRanks, ASignalOnOneRankStopsAllWithACheckpoint) {
