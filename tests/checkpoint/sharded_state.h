@@ -56,7 +56,7 @@ inline std::string save_in_shards(const std::string& dir, int64_t step, StateOfA
   for (auto& fragments : cut_for(state, num_files, memory, device)) {
     checkpoint::ShardWriter writer(fmt::format("{}/shards/000/rank_{:05d}.h5", folder, rank++), run_info(step),
                                    std::move(fragments), 0);
-    EXPECT_EQ(writer.wait().error, "");
+    CHECK(writer.wait().error.empty(), "the shard was not written: {}", writer.wait().error);
   }
   checkpoint::rebuild_index(folder);
   return folder;

@@ -241,7 +241,7 @@ LayoutDraw draw_other_layout(const LayoutDraw& first, uint64_t seed, int most_ra
   for (int i = 0; i < kMostTries; ++i) {
     LayoutDraw draw = first;
     draw.num_ranks = static_cast<int>(dice.between(1, most_ranks));
-    draw.config.parallel = draw_parallel(dice, draw.num_ranks);
+    draw.config.parallel = draw_parallel(dice, draw.num_ranks, first.config.model.moe.num_experts > 0);
     draw.config.train.micro_batch_size = dice.between(0, 2);
     const std::optional<Config> config = read_back(draw);
     if (!config) continue;
