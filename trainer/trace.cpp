@@ -33,8 +33,9 @@ double norm(const NamedValues& tensors) {
   return std::sqrt(sum);
 }
 
-Scales gradient_scales(const NamedValues& gradients, double rounding_share) {
-  const double least = rounding_share * norm(gradients);
+Scales gradient_scales(const NamedValues& gradients, const VerifyOptions& options) {
+  const double all = norm(gradients);
+  const double least = all > options.rounding_norm ? options.rounding_share * all : 1;
   Scales scales;
   for (const auto& [name, values] : gradients) scales[name] = {.usual = std::max(norm(values), least)};
   return scales;
@@ -95,7 +96,7 @@ WorstDifference compare_tensors(WorstDifference worst, const NamedValues& ours, 
 
 VerifyOptions default_verify_options(tensor::Dtype dtype) {
   if (dtype == tensor::Dtype::fp64) return {};
-  return {.scalar_tolerance = 1e-5, .tensor_tolerance = 1e-5, .rounding_share = 1e-3};
+  return {.scalar_tolerance = 1e-5, .tensor_tolerance = 1e-5, .rounding_share = 1e-3, .rounding_norm = 1e-6};
 }
 
 std::vector<WorstDifference> compare(const Trace& ours, const Trace& reference, const VerifyOptions& options) {
@@ -109,11 +110,12 @@ std::vector<WorstDifference> compare(const Trace& ours, const Trace& reference, 
   for (size_t i = 0; i < reference.steps.size(); ++i) {
     const std::string where = fmt::format("step {}", i + 1);
     keep_worst(loss, where, relative(ours.steps[i].loss.mean(), reference.steps[i].loss.mean()));
-    keep_worst(grad_norm, where, relative(ours.steps[i].grad_norm, reference.steps[i].grad_norm));
+    const double norm = ours.steps[i].grad_norm, expected = reference.steps[i].grad_norm;
+    const bool is_rounding = norm <= options.rounding_norm && expected <= options.rounding_norm;
+    keep_worst(grad_norm, where, is_rounding ? 0 : relative(norm, expected));
   }
   return {loss, grad_norm,
-          compare_tensors(gradient, ours.gradients, reference.gradients,
-                          gradient_scales(reference.gradients, options.rounding_share)),
+          compare_tensors(gradient, ours.gradients, reference.gradients, gradient_scales(reference.gradients, options)),
           compare_tensors(weight, ours.weights, reference.weights, weight_scales(reference, options.rounding_share))};
 }
 

@@ -25,6 +25,8 @@ struct VerifyOptions {
   /// since no RoPE turns it. A tensor of such is compared relative to this share of the norm of all gradients; and the
   /// weights of such elements, which Adam moves by rounding made large, relative to the norm of all weights.
   double rounding_share = 1e-6;
+  /// And where the norm of all is no more than this, all is rounding: a vocabulary of one token has nothing to learn.
+  double rounding_norm = 1e-12;
 };
 
 /// Tolerances that fit the dtype: rounding grows with the length of sums, and a wrong factor is far larger.

@@ -147,8 +147,8 @@ TEST_P(CommandLineMistake, IsToldWithItsFix) {
 INSTANTIATE_TEST_SUITE_P(
     All, CommandLineMistake,
     testing::Values(Misuse{{}, "nothing to do"}, Misuse{{"tarin", "a.toml"}, "did you mean 'trainer train'?"},
-                    Misuse{{"xyzzy"}, "train, eval, sample, verify, plan, data or checkpoint"}, Misuse{{"train"}, "CONFIG"},
-                    Misuse{{"train", "a.toml", "b.toml"}, "b.toml"},
+                    Misuse{{"xyzzy"}, "train, eval, sample, verify, plan, data or checkpoint"},
+                    Misuse{{"train"}, "CONFIG"}, Misuse{{"train", "a.toml", "b.toml"}, "b.toml"},
                     Misuse{{"a.toml", "--treads", "2"}, "did you mean --threads?"},
                     Misuse{{"a.toml", "--theads=2"}, "did you mean --threads?"},
                     Misuse{{"a.toml", "--threads", "two"}, "two"}, Misuse{{"a.toml", "--threads", "0"}, "0"},

@@ -63,6 +63,23 @@ TEST(Trace, PassesRoundingOfAGradientThatIsZero) {
   EXPECT_TRUE(worst("weight", ours, a_trace()).passes());
 }
 
+TEST(Trace, PassesGradientsThatAreNothingButRounding) {
+  Trace reference = a_trace();
+  reference.steps[0].grad_norm = 1e-17;
+  reference.gradients = {{"bias", {0, 1e-18}}, {"weight", {1e-17, 0}}};
+  Trace ours = reference;
+  ours.steps[0].grad_norm = 3e-17;
+  ours.gradients["weight"] = {0, -3e-17};
+
+  EXPECT_TRUE(worst("grad_norm", ours, reference).passes());
+  EXPECT_TRUE(worst("gradient", ours, reference).passes());
+
+  ours.steps[0].grad_norm = 1e-3;
+  ours.gradients["weight"] = {1e-3, 0};
+  EXPECT_FALSE(worst("grad_norm", ours, reference).passes());
+  EXPECT_FALSE(worst("gradient", ours, reference).passes());
+}
+
 TEST(Trace, SeesAGradientThatShouldBeZeroAndIsNot) {
   Trace ours = a_trace();
   ours.gradients["bias"] = {1e-12, 0};

@@ -127,7 +127,8 @@ ModelConfig draw_model(Dice& dice, const parallel::ParallelConfig& parallel) {
 
 parallel::ParallelConfig draw_parallel(Dice& dice, int64_t num_ranks, bool has_experts) {
   using parallel::ReduceEvery, parallel::Reshard, parallel::SpMethod;
-  const int64_t pp = dice.one_in(3) ? 1 : dice.divisor_of(num_ranks);
+  const bool leaves_room = has_experts && dice.one_in(2);  // for expert axes, beside pp and dp_out
+  const int64_t pp = leaves_room || dice.one_in(3) ? 1 : dice.divisor_of(num_ranks);
   const int64_t sp = dice.one_in(2) ? 1 : dice.divisor_of(num_ranks / pp);
   const int64_t tp = dice.divisor_of(num_ranks / pp / sp), dp = num_ranks / pp / sp / tp;
   parallel::ParallelConfig parallel;
@@ -136,10 +137,11 @@ parallel::ParallelConfig draw_parallel(Dice& dice, int64_t num_ranks, bool has_e
   parallel.sp_method = dice.one_of({SpMethod::ring, SpMethod::ulysses, SpMethod::all_gather});
   parallel.pp = pp;
   parallel.dp = dice.one_in(2) ? dp : 0;
-  parallel.dp_out = dice.one_in(2) ? dice.divisor_of(dp) : 1;
+  parallel.dp_out = !leaves_room && dice.one_in(2) ? dice.divisor_of(dp) : 1;
   if (has_experts) {
     const int64_t block = tp * sp * dp / parallel.dp_out;
-    parallel.ep = dice.divisor_of(block);
+    parallel.ep = std::max(dice.divisor_of(block), dice.divisor_of(block));
+    if (dice.one_in(2)) parallel.ep = dice.divisor_of(parallel.ep);
     parallel.expert_tp = dice.divisor_of(block / parallel.ep);
   }
   parallel.zero_stage = dice.between(0, 3);

@@ -1,5 +1,6 @@
 /// Random pairs of layouts: one trains and saves, the other resumes. The state after loading has the same bits, and the
-/// steps after it the losses of the run that went on. Resumed under its own layout, losses and state have the same bits.
+/// steps after it the losses of the run that went on. Resumed under its own layout, losses and state have the same
+/// bits.
 ///
 ///   mpirun -np 8 resume_fuzzer --draws 40 --seed 1
 
@@ -120,7 +121,8 @@ class ResumeFuzzer {
     const Seen same = see(first, dir, load);
     const Seen other = see(second, dir, load);
     if (mpi_.world_rank() != 0) return;
-    const bool is_same = same.before == straight.before && same.after == straight.after && same.losses == straight.losses;
+    const bool is_same =
+        same.before == straight.before && same.after == straight.after && same.losses == straight.losses;
     report({seed, first, second}, is_same, other.before == straight.before, difference(straight.losses, other.losses));
     std::filesystem::remove_all(dir);
   }
@@ -155,8 +157,9 @@ class ResumeFuzzer {
     if (!is_good) ++num_failed_;
     if (is_good && !options_.is_verbose) return;
     std::printf("seed %lu %s: the same layout goes on %s; another loads %s, and its losses differ by %.1e\n",
-                static_cast<unsigned long>(pair.seed), is_good ? "passes" : "FAILED", is_same ? "to the bit" : "DIFFERENTLY",
-                has_same_state ? "the same bits" : "OTHER BITS", loss_difference);
+                static_cast<unsigned long>(pair.seed), is_good ? "passes" : "FAILED",
+                is_same ? "to the bit" : "DIFFERENTLY", has_same_state ? "the same bits" : "OTHER BITS",
+                loss_difference);
     if (!is_good) {
       std::printf("saved on %d ranks:\n%s\nresumed on %d ranks:\n%s\n", pair.first.num_ranks,
                   trainer::to_toml(pair.first.config).c_str(), pair.second.num_ranks,
