@@ -19,13 +19,13 @@ import quiet
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 TRAINER = os.path.join(ROOT, "build", "release", "bin", "trainer")
 NUM_RANKS = 2
-MICRO_BATCH_SIZE = 2
-# A small vocabulary: embedding and head are 1 % of a stage.
+MICRO_BATCH_SIZE = 4
+# A small vocabulary: embedding and head are less than 1 % of a stage.
 CONFIG = """
 [run]
 name = "bubble"
 [model]
-vocab_size = 128
+vocab_size = 64
 num_layers = 8
 hidden_size = 384
 num_heads = 6
@@ -49,7 +49,7 @@ def write_inputs(folder):
         file.write(CONFIG + f'[data]\ntrain = "{folder}/tokens.bin"\n')
     random.seed(1)
     with open(folder + "/tokens.bin", "wb") as file:
-        array.array("H", (random.randrange(128) for _ in range(200_000))).tofile(file)
+        array.array("H", (random.randrange(64) for _ in range(200_000))).tofile(file)
 
 
 def run(args, schedule, num_microbatches):
