@@ -6,34 +6,16 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/tensor_row.h"
+
 namespace checkpoint {
 
 using parallel::Range;
-using tensor::Dtype;
 using tensor::Shape;
 
 namespace {
 
 using Json = nlohmann::json;
-
-std::vector<int64_t> sizes_of(const Shape& shape) {
-  std::vector<int64_t> sizes;
-  for (int dim = 0; dim < shape.num_dims(); ++dim) sizes.push_back(shape[dim]);
-  return sizes;
-}
-
-Shape shape_of(const std::vector<int64_t>& sizes) {
-  switch (sizes.size()) {
-    case 1:
-      return {sizes[0]};
-    case 2:
-      return {sizes[0], sizes[1]};
-    case 3:
-      return {sizes[0], sizes[1], sizes[2]};
-    default:
-      return {sizes.at(0), sizes.at(1), sizes.at(2), sizes.at(3)};
-  }
-}
 
 class Check {
  public:
@@ -175,9 +157,7 @@ std::string encode_text(const Index& index) {
                {"build_id", index.info.build_id},
                {"tensors", Json::array()},
                {"files", Json::array()}};
-  for (const TensorInfo& info : index.tensors) {
-    json["tensors"].push_back({info.name, static_cast<int>(info.dtype), sizes_of(info.shape)});
-  }
+  for (const TensorInfo& info : index.tensors) json["tensors"].push_back(to_row(info));
   for (const ShardFile& file : index.files) json["files"].push_back({file.path, file.bytes});
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -188,9 +168,7 @@ Index decode_index(const std::vector<int64_t>& numbers, const std::string& text)
   index.info.progress = {json["step"], json["samples"], json["tokens"], json["seed"]};
   index.info.config_text = json["config"];
   index.info.build_id = json["build_id"];
-  for (const Json& info : json["tensors"]) {
-    index.tensors.push_back({info[0], static_cast<Dtype>(info[1].get<int>()), shape_of(info[2])});
-  }
+  for (const Json& row : json["tensors"]) index.tensors.push_back(from_row(row));
   for (const Json& file : json["files"]) index.files.push_back({file[0], file[1]});
   auto next = numbers.begin() + 3;
   for (int64_t i = 0; i < numbers[0]; ++i, next += 10) {

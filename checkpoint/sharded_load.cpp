@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/difference.h"
+#include "checkpoint/tensor_row.h"
 
 namespace checkpoint {
 
@@ -261,19 +262,10 @@ void load_fragments(const Wire& wire, const OpenCheckpoint& checkpoint, std::spa
 void require_same_tensors(const Wire& wire, const OpenCheckpoint& checkpoint, const std::string& path,
                           std::span<const LocalFragment> wanted) {
   nlohmann::json own = nlohmann::json::array();
-  for (const LocalFragment& local : wanted) {
-    nlohmann::json sizes = nlohmann::json::array();
-    for (int dim = 0; dim < local.info.shape.num_dims(); ++dim) sizes.push_back(local.info.shape[dim]);
-    own.push_back({local.info.name, static_cast<int>(local.info.dtype), sizes});
-  }
+  for (const LocalFragment& local : wanted) own.push_back(to_row(local.info));
   std::map<std::string, TensorInfo> all;
   for (const std::string& text : wire.gather(own.dump())) {
-    for (const auto& row : nlohmann::json::parse(text)) {
-      const auto& sizes = row[2];
-      all[row[0]] = {row[0], static_cast<Dtype>(row[1].get<int>()),
-                     sizes.size() == 1 ? tensor::Shape{sizes[0].get<int64_t>()}
-                                       : tensor::Shape{sizes[0].get<int64_t>(), sizes[1].get<int64_t>()}};
-    }
+    for (const auto& row : nlohmann::json::parse(text)) all[row[0]] = from_row(row);
   }
   if (!wire.is_root()) return;
   std::vector<TensorInfo> infos;

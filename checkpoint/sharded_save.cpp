@@ -12,6 +12,7 @@
 #include "checkpoint/directory.h"
 #include "checkpoint/index_file.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/tensor_row.h"
 
 namespace checkpoint {
 
@@ -39,22 +40,12 @@ Report report_of(ShardWriter& shard) {
     const TensorInfo& info = shard.fragments()[i].info;
     const Fragment& f = shard.fragments()[i].fragment;
     const std::vector<uint64_t>& hashes = written.block_hashes[i];
-    Json sizes = Json::array();
-    for (int dim = 0; dim < info.shape.num_dims(); ++dim) sizes.push_back(info.shape[dim]);
-    report.tensors.push_back({info.name, static_cast<int>(info.dtype), sizes});
+    report.tensors.push_back(to_row(info));
     report.numbers.insert(report.numbers.end(), {f.box.first_row, f.box.num_rows, f.box.first_column, f.box.num_columns,
                                                  f.range.begin, f.range.end, written.offsets[i], std::ssize(hashes)});
     for (const uint64_t hash : hashes) report.numbers.push_back(static_cast<int64_t>(hash));
   }
   return report;
-}
-
-TensorInfo tensor_of(const Json& row) {
-  const Json& sizes = row[2];
-  return {.name = row[0],
-          .dtype = static_cast<tensor::Dtype>(row[1].get<int>()),
-          .shape = sizes.size() == 1 ? tensor::Shape{sizes[0].get<int64_t>()}
-                                     : tensor::Shape{sizes[0].get<int64_t>(), sizes[1].get<int64_t>()}};
 }
 
 /// Joins what all ranks wrote: tensors in order of name, fragments in that of tensors.
@@ -68,7 +59,7 @@ class IndexBuilder {
     index_.files.push_back({shard_file(rank), numbers[0]});
     auto next = numbers.begin() + 1;
     for (const Json& row : tensors) {
-      const TensorInfo info = tensor_of(row);
+      const TensorInfo info = from_row(row);
       StoredFragment stored{.fragment = {.box = {next[0], next[1], next[2], next[3]}, .range = {next[4], next[5]}},
                             .file = file,
                             .offset = next[6],

@@ -103,8 +103,6 @@ void Wire::on_root(const std::function<void()>& action) const {
   if (!failure.empty()) throw tensor::StorageError(failure);
 }
 
-bool Wire::any(bool own) const { return sum(own ? 1 : 0) > 0; }
-
 int64_t Wire::sum(int64_t own) const {
   Tensor x = upload({own});
   group_.all_reduce(x, Reduction::sum).wait();

@@ -29,7 +29,6 @@ class Wire {
   std::vector<Numbers> gather(const Numbers& own) const;  ///< on rank 0, what each rank says; elsewhere nothing
   std::vector<std::string> gather(const std::string& own) const;
   std::vector<Numbers> all_gather(const Numbers& own) const;  ///< on every rank, what each says
-  bool any(bool own) const;                                   ///< whether any rank says so
   /// Rank 0 does it; where that throws a StorageError, every rank does.
   void on_root(const std::function<void()>& action) const;
   int64_t sum(int64_t own) const;

@@ -1,6 +1,7 @@
 #include "trainer/logical_state.h"
 
-#include <nlohmann/json.hpp>
+#include "checkpoint/tensor_row.h"
+#include "checkpoint/wire.h"
 
 namespace trainer {
 
@@ -30,22 +31,10 @@ int64_t count_of(const std::vector<int64_t>& runs) {
   return count;
 }
 
-void send_numbers(const std::vector<int64_t>& numbers, parallel::Communicator& world, tensor::Device& device) {
-  Tensor x = device.allocate({std::ssize(numbers)}, Dtype::int64, MemoryCategory::other);
-  device.copy_from_host(numbers.data(), x);
-  world.send(x, 0).wait();
-}
-
 Tensor receive(parallel::Communicator& world, int from, int64_t count, Dtype dtype, tensor::Device& device) {
   Tensor x = device.allocate({count}, dtype, MemoryCategory::other);
   world.receive(x, from).wait();
   return x;
-}
-
-std::vector<int64_t> receive_numbers(parallel::Communicator& world, int from, int64_t count, tensor::Device& device) {
-  std::vector<int64_t> numbers(static_cast<size_t>(count));
-  device.copy_to_host(receive(world, from, count, Dtype::int64, device), numbers.data());
-  return numbers;
 }
 
 /// Calls visit(part of the flat whole, part of the values) for every run; values hold the runs one after another.
@@ -61,31 +50,14 @@ void for_each_run(const std::vector<int64_t>& runs, const Tensor& values, const 
   }
 }
 
-tensor::Shape shape_of(const std::vector<int64_t>& sizes) {
-  tensor::Shape shape = sizes.size() == 1   ? tensor::Shape{sizes[0]}
-                        : sizes.size() == 2 ? tensor::Shape{sizes[0], sizes[1]}
-                                            : tensor::Shape{sizes[0], sizes[1], sizes[2]};
-  return shape;
-}
-
-std::vector<int64_t> sizes_of(const tensor::Shape& shape) {
-  std::vector<int64_t> sizes;
-  for (int dim = 0; dim < shape.num_dims(); ++dim) sizes.push_back(shape[dim]);
-  return sizes;
-}
-
 }  // namespace
 
 LogicalState::LogicalState(std::vector<StateFragment> fragments, const parallel::ParameterStore& store,
                            parallel::Communicator& world, tensor::Device& device)
     : fragments_(std::move(fragments)), store_(store), world_(world), device_(device) {
   const Entries own = own_entries();
-  if (!is_root()) {
-    send_entries(own);
-    return;
-  }
-  of_ranks_.push_back(own);
-  for (int rank = 1; rank < world_.size(); ++rank) of_ranks_.push_back(receive_entries(rank));
+  of_ranks_ = gather_entries(own);
+  if (!is_root()) return;
   for (size_t i = 0; i < own.size(); ++i) make_whole(own[i], is_whole(fragments_[i]) ? &fragments_[i].values : nullptr);
   for (const Entries& entries : of_ranks_) {
     for (const Entry& entry : entries) make_whole(entry, nullptr);
@@ -112,28 +84,18 @@ LogicalState::Entries LogicalState::own_entries() const {
   return entries;
 }
 
-void LogicalState::send_entries(const Entries& entries) {
-  std::vector<nlohmann::json> list;
-  for (const Entry& e : entries) list.push_back({e.name, static_cast<int>(e.dtype), sizes_of(e.shape), e.owned});
-  const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(nlohmann::json(list));
-  std::vector<int64_t> words((bytes.size() + sizeof(int64_t) - 1) / sizeof(int64_t), 0);
-  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<uint8_t*>(words.data()));
-  send_numbers({std::ssize(bytes), std::ssize(words)}, world_, device_);
-  send_numbers(words, world_, device_);
-}
-
-LogicalState::Entries LogicalState::receive_entries(int rank) {
-  const std::vector<int64_t> sizes = receive_numbers(world_, rank, 2, device_);
-  const std::vector<int64_t> words = receive_numbers(world_, rank, sizes[1], device_);
-  const auto* const bytes = reinterpret_cast<const uint8_t*>(words.data());
-  Entries entries;
-  for (const auto& e : nlohmann::json::from_cbor(bytes, bytes + sizes[0])) {
-    entries.push_back({.name = e[0],
-                       .dtype = static_cast<Dtype>(e[1].get<int>()),
-                       .shape = shape_of(e[2].get<std::vector<int64_t>>()),
-                       .owned = e[3].get<Runs>()});
+std::vector<LogicalState::Entries> LogicalState::gather_entries(const Entries& own) const {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Entry& e : own) rows.push_back({checkpoint::to_row({e.name, e.dtype, e.shape}), e.owned});
+  std::vector<Entries> of_ranks;
+  for (const std::string& text : checkpoint::Wire(world_, device_).gather(rows.dump())) {
+    of_ranks.emplace_back();
+    for (const auto& row : nlohmann::json::parse(text)) {
+      const checkpoint::TensorInfo info = checkpoint::from_row(row[0]);
+      of_ranks.back().push_back({info.name, info.dtype, info.shape, row[1].get<Runs>()});
+    }
   }
-  return entries;
+  return of_ranks;
 }
 
 // ---- values

@@ -36,8 +36,7 @@ class LogicalState {
 
   bool is_root() const { return world_.rank() == 0; }
   Entries own_entries() const;
-  void send_entries(const Entries& entries);
-  Entries receive_entries(int rank);
+  std::vector<Entries> gather_entries(const Entries& own) const;  // on rank 0
   void make_whole(const Entry& entry, const tensor::Tensor* own);
   tensor::Tensor packed(const StateFragment& fragment, const parallel::Range& range) const;
 
