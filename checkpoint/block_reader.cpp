@@ -85,11 +85,11 @@ std::vector<Block> blocks_of(const Index& index) {
   return blocks;
 }
 
-int64_t BlockReader::bytes_of(const Block& block) const {
-  return block.part.numel() * element_bytes(checkpoint_.index, block.part);
+int64_t bytes_of(const Index& index, const Block& block) {
+  return block.part.numel() * element_bytes(index, block.part);
 }
 
-std::vector<std::byte> BlockReader::read(const Block& block) {
+void BlockReader::read(const Block& block, std::byte* to) {
   const ShardFile& file = checkpoint_.index.files[static_cast<size_t>(block.file)];
   if (!input_ || input_file_ != block.file) {
     input_.reset();
@@ -97,20 +97,19 @@ std::vector<std::byte> BlockReader::read(const Block& block) {
     input_file_ = block.file;
   }
   const TensorInfo& info = checkpoint_.index.tensors[static_cast<size_t>(block.part.tensor)];
-  std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(block)));
+  const int64_t bytes = bytes_of(checkpoint_.index, block);
   const auto damaged = [&](const std::string& why) {
     throw DamagedError(fmt::format("{}: this checkpoint is damaged: \"{}\" {}, {} bytes at offset {}, {}.",
-                                   input_->path(), info.name, info.shape.str(), bytes.size(), block.offset, why));
+                                   input_->path(), info.name, info.shape.str(), bytes, block.offset, why));
   };
-  if (block.offset > input_->bytes() - std::ssize(bytes)) {
+  if (block.offset > input_->bytes() - bytes) {
     damaged(fmt::format("lies beyond the end of the file at {}", input_->bytes()));
   }
-  input_->read_at(block.offset, bytes.data(), std::ssize(bytes));
-  const uint64_t found = hash_bytes(bytes.data(), std::ssize(bytes));
+  input_->read_at(block.offset, to, bytes);
+  const uint64_t found = hash_bytes(to, bytes);
   if (found != block.hash) {
     damaged(fmt::format("has the hash {:016x}, and was written with {:016x}", found, block.hash));
   }
-  return bytes;
 }
 
 std::vector<std::byte> BlockReader::read_tensor(size_t tensor) {
@@ -118,11 +117,12 @@ std::vector<std::byte> BlockReader::read_tensor(size_t tensor) {
   const Box box = whole_box(index.tensors[tensor].shape);
   const Fragment whole{.tensor = static_cast<int64_t>(tensor), .box = box, .range = {0, box.numel()}};
   const int64_t element = element_bytes(index, whole);
-  std::vector<std::byte> values(static_cast<size_t>(whole.numel() * element));
+  std::vector<std::byte> values(static_cast<size_t>(whole.numel() * element)), bytes;
   for (const StoredFragment& stored : index.fragments) {
     if (stored.fragment.tensor != whole.tensor) continue;
     for (const Block& block : blocks_of(index, stored)) {
-      const std::vector<std::byte> bytes = read(block);
+      bytes.resize(static_cast<size_t>(bytes_of(index, block)));
+      read(block, bytes.data());
       for_each_overlap(block.part, whole, [&](int64_t from, int64_t to, int64_t count) {
         std::memcpy(values.data() + to * element, bytes.data() + from * element, static_cast<size_t>(count * element));
       });

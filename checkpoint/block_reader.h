@@ -28,6 +28,7 @@ struct Block {
   int64_t offset = 0;
   uint64_t hash = 0;
 };
+int64_t bytes_of(const Index& index, const Block& block);
 std::vector<Block> blocks_of(const Index& index);                                ///< by fragment
 std::vector<Block> blocks_of(const Index& index, const StoredFragment& stored);  ///< in order
 
@@ -36,10 +37,9 @@ class BlockReader {
  public:
   explicit BlockReader(const OpenCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-  int64_t bytes_of(const Block& block) const;
-  /// DamagedError, which names file and tensor, where the bytes are not there or do not have their hash;
-  /// CheckpointError where the file is missing.
-  std::vector<std::byte> read(const Block& block);
+  /// Fills to[bytes_of(block)]. DamagedError, which names file and tensor, where the bytes are not there or do not have
+  /// their hash; CheckpointError where the file is missing.
+  void read(const Block& block, std::byte* to);
   /// A whole tensor in row-major order, by its place in the index.
   std::vector<std::byte> read_tensor(size_t tensor);
 

@@ -1,6 +1,7 @@
 #include "checkpoint/direct_file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,9 +11,9 @@
 namespace checkpoint {
 
 AlignedBuffer::AlignedBuffer(int64_t bytes)
-    : bytes_((bytes + kAlignment - 1) / kAlignment * kAlignment),
-      data_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(bytes_)))) {
-  if (!data_) throw std::bad_alloc();
+    : bytes_(align_up(bytes)), data_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(bytes_)))) {
+  if (!data_ && bytes_ > 0) throw std::bad_alloc();
+  ::madvise(data_.get(), static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // a wish
 }
 
 void AlignedBuffer::Free::operator()(std::byte* data) const { std::free(data); }

@@ -9,10 +9,12 @@
 
 namespace checkpoint {
 
-/// Memory as direct writes want it: aligned, of a whole number of disk blocks.
+/// Memory as direct writes want it: aligned, of a whole number of disk blocks. Pages come with the first touch, in huge
+/// ones where the kernel has them.
 class AlignedBuffer {
  public:
   static constexpr int64_t kAlignment = 4096;
+  static constexpr int64_t align_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
   explicit AlignedBuffer(int64_t bytes);
   std::byte* data() const { return data_.get(); }
@@ -31,7 +33,7 @@ class DirectFile {
   /// A second way into a file in the making.
   explicit DirectFile(const TemporaryFile& file);
 
-  /// `from` is the begin of an AlignedBuffer. StorageError.
+  /// `from` is aligned as an AlignedBuffer is. StorageError.
   void write_at(int64_t offset, const std::byte* from, int64_t bytes);
 
  private:

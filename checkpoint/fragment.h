@@ -89,9 +89,16 @@ void for_each_overlap(const Fragment& a, const Fragment& b, const Visit& visit) 
 }
 
 inline int64_t overlap(const Fragment& a, const Fragment& b) {
-  int64_t count = 0;
-  for_each_overlap(a, b, [&](int64_t, int64_t, int64_t run) { count += run; });
-  return count;
+  const auto in_row = [&](int64_t row) {
+    const parallel::Range in_a = detail::columns_in_row(a, row), in_b = detail::columns_in_row(b, row);
+    return std::max<int64_t>(0, std::min(in_a.end, in_b.end) - std::max(in_a.begin, in_b.begin));
+  };
+  const parallel::Range rows_a = detail::rows_of(a), rows_b = detail::rows_of(b);
+  const int64_t first = std::max(rows_a.begin, rows_b.begin), end = std::min(rows_a.end, rows_b.end);
+  if (first >= end) return 0;
+  if (end - first == 1) return in_row(first);
+  const int64_t num_inner = end - first - 2;  // rows that both have over the whole width of their boxes
+  return in_row(first) + in_row(end - 1) + (num_inner > 0 ? num_inner * in_row(first + 1) : 0);
 }
 
 }  // namespace checkpoint

@@ -8,10 +8,11 @@
 #include <map>
 
 #include "checkpoint/content_hash.h"
+#include "checkpoint/directory.h"
 #include "checkpoint/format.h"
+#include "checkpoint/host_bytes.h"
 #include "checkpoint/layout.h"
 #include "checkpoint/tables.h"
-#include "tensor/device.h"
 
 namespace checkpoint {
 
@@ -58,20 +59,24 @@ int64_t shard_bytes(std::span<const LocalFragment> fragments) {
   return bytes;
 }
 
+SaveMemory::SaveMemory(int64_t staging_bytes) : staging(staging_bytes) {
+  for (int i = 0; i < kNumBuffers; ++i) buffers.emplace_back(kBlockBytes);
+}
+
 ShardWriter::ShardWriter(std::string path, const RunInfo& info, std::vector<LocalFragment> fragments,
-                         int64_t staging_bytes)
-    : path_(std::move(path)),
-      fragments_(std::move(fragments)),
-      staging_bytes_(staging_bytes),
-      own_(describe(info, fragments_)) {
+                         SaveMemory& memory)
+    : path_(std::move(path)), fragments_(std::move(fragments)), memory_(memory), own_(describe(info, fragments_)) {
   // The optimizer changes the first ones first: these are written last, and copied where they must be.
   for (size_t i = fragments_.size(); i-- > 0;) {
     const Tensor& values = fragments_[i].values;
     const int64_t most = kBlockBytes / tensor::size_of(values.dtype());
     for (int64_t begin = 0; begin < values.numel(); begin += most) {
-      blocks_.push_back({.fragment = i, .begin = begin, .count = std::min(most, values.numel() - begin), .copy = {}});
+      const int64_t count = std::min(most, values.numel() - begin);
+      blocks_.push_back({.fragment = i, .begin = begin, .count = count, .copy = nullptr});
     }
   }
+  first_copied_ = blocks_.size();
+  for (AlignedBuffer& buffer : memory.buffers) free_.push_back(&buffer);
   written_.block_hashes.resize(fragments_.size());
   thread_ = std::thread([this] { run(); });
 }
@@ -92,26 +97,27 @@ const WrittenShard& ShardWriter::wait() {
 
 void ShardWriter::before_update() {
   std::unique_lock lock(mutex_);
-  size_t first_copied = blocks_.size();
-  while (first_copied > num_claimed_) {  // from the end, towards where the reader is
-    Block& block = blocks_[first_copied - 1];
-    if (block.copy.empty()) {
-      if (bytes_of(block) > staging_bytes_) break;  // the rest is waited for
-      staging_bytes_ -= bytes_of(block);
-      block.copy.resize(static_cast<size_t>(bytes_of(block)));
-      const Tensor& values = fragments_[block.fragment].values;
-      values.device().copy_to_host(values.rows(block.begin, block.begin + block.count), block.copy.data());
-    }
-    --first_copied;
+  while (first_copied_ > num_claimed_) {  // from the end, towards where the reader is
+    Block& block = blocks_[first_copied_ - 1];
+    const Tensor values = values_of(block);
+    std::byte* const copy = memory_.staging.data() + staged_bytes_;
+    if (staged_bytes_ + AlignedBuffer::align_up(values.bytes()) > memory_.staging.bytes()) break;
+    staged_bytes_ += AlignedBuffer::align_up(values.bytes());
+    --first_copied_;
+    lock.unlock();
+    values.device().copy_to_host(values, copy);
+    lock.lock();
+    block.copy = copy;
+    changed_.notify_all();
   }
-  changed_.wait(lock, [&] { return all_is_read_ || num_read_ >= first_copied; });
+  changed_.wait(lock, [&] { return all_is_read_ || num_read_ >= first_copied_; });
 }
 
 // ---- the reading thread: from memory into buffers
-// ---------------------------------------------------------------------
 
 void ShardWriter::run() {
   try {
+    create_checkpoint_folder(folder_of(path_));
     TemporaryFile file(path_);
     const std::unique_ptr<TableWriter> tables = lay_out(file);
     std::thread writer([&] { write_blocks(file); });
@@ -143,11 +149,6 @@ std::unique_ptr<TableWriter> ShardWriter::lay_out(const TemporaryFile& file) {
   }
   auto tables = std::make_unique<TableWriter>(layout, own_);
   layout.close();
-  const std::lock_guard lock(mutex_);
-  for (int i = 0; i < kNumBuffers; ++i) {
-    buffers_.push_back(std::make_unique<AlignedBuffer>(kBlockBytes));
-    free_.push_back(buffers_.back().get());
-  }
   return tables;
 }
 
@@ -161,51 +162,46 @@ void ShardWriter::write_tables(const TemporaryFile& file, const TableWriter& tab
 }
 
 void ShardWriter::read_blocks() {
-  for (Block& block : blocks_) {
-    AlignedBuffer* const buffer = claim_buffer();
-    if (buffer == nullptr) break;  // writing failed
-    read(block, *buffer);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const std::optional<Full> full = read(i);
+    if (!full) break;  // writing failed
+    const uint64_t hash = hash_bytes(full->data, full->bytes);
+    const std::lock_guard lock(mutex_);
+    written_.block_hashes[blocks_[i].fragment].push_back(hash);
+    full_.push_back(*full);
+    changed_.notify_all();
   }
   const std::lock_guard lock(mutex_);
   all_is_read_ = true;
   changed_.notify_all();
 }
 
-/// A buffer for the next block, which nobody copies from now on.
-AlignedBuffer* ShardWriter::claim_buffer() {
+std::optional<ShardWriter::Full> ShardWriter::read(size_t i) {
+  Block& block = blocks_[i];
+  const Tensor values = values_of(block);
+  Full full{.data = nullptr, .buffer = nullptr, .offset = offset_of(block), .bytes = values.bytes()};
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !free_.empty() || !written_.error.empty(); });
-  if (!written_.error.empty()) return nullptr;
-  AlignedBuffer* const buffer = free_.back();
-  free_.pop_back();
-  ++num_claimed_;
-  return buffer;
-}
-
-void ShardWriter::read(Block& block, AlignedBuffer& buffer) {
-  const int64_t bytes = bytes_of(block);
-  if (block.copy.empty()) {
-    const Tensor& values = fragments_[block.fragment].values;
-    values.device().copy_to_host(values.rows(block.begin, block.begin + block.count), buffer.data());
-  } else {
-    std::memcpy(buffer.data(), block.copy.data(), static_cast<size_t>(bytes));
+  changed_.wait(lock, [&] {
+    const bool is_ready = i >= first_copied_ ? block.copy != nullptr : !free_.empty();
+    return is_ready || !written_.error.empty();
+  });
+  if (!written_.error.empty()) return {};
+  num_claimed_ = i + 1;  // nobody copies it from now on
+  if (block.copy == nullptr) {
+    full.buffer = free_.back();
+    free_.pop_back();
+    lock.unlock();
+    copy_in_this_thread(values, full.buffer->data());
+    lock.lock();
   }
-  {
-    const std::lock_guard lock(mutex_);
-    if (!block.copy.empty()) staging_bytes_ += bytes;
-    block.copy = {};
-    ++num_read_;
-    changed_.notify_all();
-  }
-  const uint64_t hash = hash_bytes(buffer.data(), bytes);
-  const std::lock_guard lock(mutex_);
-  written_.block_hashes[block.fragment].push_back(hash);
-  full_.push_back({&buffer, offset_of(block), bytes});
+  full.data = block.copy != nullptr ? block.copy : full.buffer->data();
+  num_read_ = i + 1;
   changed_.notify_all();
+  return full;
 }
 
-int64_t ShardWriter::bytes_of(const Block& block) const {
-  return block.count * tensor::size_of(fragments_[block.fragment].values.dtype());
+Tensor ShardWriter::values_of(const Block& block) const {
+  return fragments_[block.fragment].values.rows(block.begin, block.begin + block.count);
 }
 
 int64_t ShardWriter::offset_of(const Block& block) const {
@@ -213,7 +209,6 @@ int64_t ShardWriter::offset_of(const Block& block) const {
 }
 
 // ---- the writing thread: from buffers to disk
-// ---------------------------------------------------------------------------
 
 void ShardWriter::write_blocks(const TemporaryFile& file) {
   DirectFile direct(file);
@@ -225,12 +220,12 @@ void ShardWriter::write_blocks(const TemporaryFile& file) {
     full_.pop_front();
     lock.unlock();
     try {
-      direct.write_at(full.offset, full.buffer->data(), full.bytes);
+      direct.write_at(full.offset, full.data, full.bytes);
     } catch (const tensor::StorageError& error) {
       return fail(error.what());
     }
     lock.lock();
-    free_.push_back(full.buffer);
+    if (full.buffer != nullptr) free_.push_back(full.buffer);
     changed_.notify_all();
   }
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -40,16 +41,26 @@ struct WrittenShard {
   std::vector<std::vector<uint64_t>> block_hashes;  ///< by fragment
 };
 
+/// What writing a shard takes of memory: one save after another uses the same.
+struct SaveMemory {
+  /// `staging_bytes`: most that before_update() copies.
+  explicit SaveMemory(int64_t staging_bytes);
+
+  std::vector<AlignedBuffer> buffers;  ///< of kBlockBytes
+  AlignedBuffer staging;
+};
+
 class TableWriter;
 
 class ShardWriter {
  public:
-  /// Starts to write. What the fragments borrow may change after before_update() only.
-  ShardWriter(std::string path, const RunInfo& info, std::vector<LocalFragment> fragments, int64_t staging_bytes);
+  /// Starts to write; makes the folder of `path` where it is missing. What the fragments borrow may change after
+  /// before_update() only. Memory is borrowed too, and no other writer's.
+  ShardWriter(std::string path, const RunInfo& info, std::vector<LocalFragment> fragments, SaveMemory& memory);
   ShardWriter(const ShardWriter&) = delete;
   ~ShardWriter();  ///< waits
 
-  /// Values are about to change: what is not written yet is copied, as far as staging_bytes go, or waited for.
+  /// Values are about to change: what is not read yet is copied, as far as there is memory for that, or waited for.
   void before_update();
   bool is_done() const;
   const WrittenShard& wait();  ///< until it is done
@@ -62,10 +73,11 @@ class ShardWriter {
     size_t fragment;
     int64_t begin;  // element
     int64_t count;
-    std::vector<std::byte> copy;  // empty: the values are still where they were
+    const std::byte* copy;  // null: the values are still where they were
   };
   struct Full {
-    AlignedBuffer* buffer;
+    const std::byte* data;
+    AlignedBuffer* buffer;  // null: data is a copy
     int64_t offset;
     int64_t bytes;
   };
@@ -74,27 +86,27 @@ class ShardWriter {
   std::unique_ptr<TableWriter> lay_out(const TemporaryFile& file);
   void write_tables(const TemporaryFile& file, const TableWriter& tables);
   void read_blocks();
-  AlignedBuffer* claim_buffer();
-  void read(Block& block, AlignedBuffer& buffer);
-  int64_t bytes_of(const Block& block) const;
+  std::optional<Full> read(size_t block);
   void write_blocks(const TemporaryFile& file);  // the writing thread
   void fail(const std::string& error);
+  tensor::Tensor values_of(const Block& block) const;
   int64_t offset_of(const Block& block) const;
 
   std::string path_;
   std::vector<LocalFragment> fragments_;
-  int64_t staging_bytes_;
-  std::vector<Block> blocks_;
+  SaveMemory& memory_;
   Index own_;  // of this file alone: its tables tell what is in it
   WrittenShard written_;
 
-  mutable std::mutex mutex_;  // of all below, and of blocks' copies
+  mutable std::mutex mutex_;  // of all below
   std::condition_variable changed_;
-  std::vector<std::unique_ptr<AlignedBuffer>> buffers_;
+  std::vector<Block> blocks_;
   std::vector<AlignedBuffer*> free_;
   std::deque<Full> full_;
-  size_t num_claimed_ = 0;  // blocks that the reader is at, or has read
+  int64_t staged_bytes_ = 0;
+  size_t num_claimed_ = 0;   // blocks that the reader is at, or has read
   size_t num_read_ = 0;
+  size_t first_copied_ = 0;  // blocks from here on are copies, or become such
   bool all_is_read_ = false;
   bool is_done_ = false;
   std::thread thread_;

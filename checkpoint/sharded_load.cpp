@@ -6,8 +6,11 @@
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "checkpoint/difference.h"
+#include "checkpoint/host_bytes.h"
+#include "checkpoint/read_ahead.h"
 #include "checkpoint/tensor_row.h"
 
 namespace checkpoint {
@@ -39,34 +42,27 @@ void copy_values(const void* from, Dtype from_dtype, int64_t count, void* to, Dt
   }
 }
 
-/// Where wanted values go: their own memory where the host can reach it, else a copy that finish() uploads.
+/// Wanted values, filled piece by piece.
 class Target {
  public:
-  explicit Target(const LocalFragment& wanted, int64_t tensor) : wanted_(wanted), fragment_(wanted.fragment) {
+  Target(const LocalFragment& wanted, int64_t tensor)
+      : values_(wanted.values.view()), host_(values_), fragment_(wanted.fragment) {
     fragment_.tensor = tensor;
-    host_ = static_cast<std::byte*>(wanted.values.raw());
-    if (wanted.values.device().kind() == tensor::DeviceKind::cpu) return;
-    staging_.resize(static_cast<size_t>(wanted.values.bytes()));
-    host_ = staging_.data();
   }
 
   const Fragment& fragment() const { return fragment_; }
   void fill(int64_t begin, const void* values, Dtype dtype, int64_t count) {
-    const Dtype own = wanted_.values.dtype();
-    copy_values(values, dtype, count, host_ + begin * tensor::size_of(own), own);
+    const Dtype own = values_.dtype();
+    copy_values(values, dtype, count, host_.data() + begin * tensor::size_of(own), own);
     num_filled_ += count;
   }
   bool is_complete() const { return num_filled_ == fragment_.numel(); }
-  void finish() const {
-    Tensor values = wanted_.values.view();
-    if (!staging_.empty()) values.device().copy_from_host(staging_.data(), values);
-  }
+  void finish() { host_.upload(values_); }
 
  private:
-  const LocalFragment& wanted_;
+  Tensor values_;
+  HostBytes host_;
   Fragment fragment_;
-  std::byte* host_;
-  std::vector<std::byte> staging_;
   int64_t num_filled_ = 0;
 };
 
@@ -110,53 +106,70 @@ class Wants {
 class Load {
  public:
   Load(const Wire& wire, const OpenCheckpoint& checkpoint, std::span<const LocalFragment> wanted)
-      : wire_(wire), checkpoint_(checkpoint), blocks_(blocks_of(checkpoint.index)), reader_(checkpoint) {
+      : wire_(wire), checkpoint_(checkpoint) {
     std::map<std::string_view, int64_t> places;
     const std::vector<TensorInfo>& tensors = checkpoint.index.tensors;
     for (size_t i = 0; i < tensors.size(); ++i) places[tensors[i].name] = static_cast<int64_t>(i);
     for (const LocalFragment& local : wanted) targets_.emplace_back(local, places.at(local.info.name));
   }
 
+  /// Every rank goes through the same steps in the same order: nobody waits for a rank that waits for it.
   void run() {
     const Wants wants(wire_, targets_);
-    std::vector<int64_t> bytes_read(static_cast<size_t>(wire_.size()), 0);
-    for (const Block& block : blocks_) {
-      const int reader = reader_of(block, wants, bytes_read);
-      if (reader == kNobody) continue;
-      if (reader == wire_.rank()) {
-        hand_out(block, read(block), wants);
+    plan(wants);
+    std::vector<Block> own;
+    for (const Step& step : steps_) {
+      if (step.reader == wire_.rank()) own.push_back(step.block);
+    }
+    ReadAhead reading(checkpoint_, std::move(own));
+    for (const Step& step : steps_) {
+      post_receives(wants);
+      if (step.reader == wire_.rank()) {
+        hand_out(step.block, read_next(reading, step.block), wants);
       } else {
-        take_in(block, reader, wants);
+        take_in(step, wants);
       }
+      ++num_done_;
     }
     sending_.clear();
     finish();
   }
 
  private:
-  static constexpr int kNobody = -1;
-  struct Sending {
+  static constexpr int64_t kMostBytesInFlight = 4 * kBlockBytes;  // each way
+
+  struct Step {
+    Block block;
+    int reader;
+  };
+  struct Message {
     Tensor values;
     parallel::Handle call;
   };
 
-  /// The rank that needs most of it; of equal ones, which has read least.
-  static int reader_of(const Block& block, const Wants& wants, std::vector<int64_t>& bytes_read) {
+  void plan(const Wants& wants) {
+    std::vector<int64_t> elements_read(static_cast<size_t>(wire_.size()), 0);
+    for (const Block& block : blocks_of(checkpoint_.index)) {
+      const std::optional<int> reader = reader_of(block, wants, elements_read);
+      if (!reader) continue;
+      elements_read[static_cast<size_t>(*reader)] += block.part.numel();
+      steps_.push_back({block, *reader});
+    }
+  }
+
+  /// The rank that needs most of it; of equal ones, which has read least. None: nobody needs it.
+  static std::optional<int> reader_of(const Block& block, const Wants& wants,
+                                      const std::vector<int64_t>& elements_read) {
     std::map<int, int64_t> needed;
     for (const Wants::Want& want : wants.of(block.part)) {
       const int64_t count = overlap(block.part, want.fragment);
       if (count > 0) needed[want.rank] += count;
     }
-    int reader = kNobody;
+    std::optional<int> reader;
+    const auto rank_of = [&](int rank) { return std::pair(-needed.at(rank), elements_read[static_cast<size_t>(rank)]); };
     for (const auto& [rank, count] : needed) {
-      const auto is_better = [&] {
-        const int64_t best = needed.at(reader);
-        return count > best ||
-               (count == best && bytes_read[static_cast<size_t>(rank)] < bytes_read[static_cast<size_t>(reader)]);
-      };
-      if (reader == kNobody || is_better()) reader = rank;
+      if (!reader || rank_of(rank) < rank_of(*reader)) reader = rank;
     }
-    if (reader != kNobody) bytes_read[static_cast<size_t>(reader)] += block.part.numel();
     return reader;
   }
 
@@ -165,65 +178,97 @@ class Load {
   }
 
   /// Where that fails the others still wait for the bytes: they get wrong ones, and a vote after.
-  std::vector<std::byte> read(const Block& block) {
+  std::span<const std::byte> read_next(ReadAhead& reading, const Block& block) {
     try {
-      return reader_.read(block);
+      return reading.next();
     } catch (const tensor::Error& error) {
       if (failure_.empty()) failure_ = error.what();
-      return std::vector<std::byte>(static_cast<size_t>(reader_.bytes_of(block)));
+      wrong_.resize(static_cast<size_t>(bytes_of(checkpoint_.index, block)));
+      return wrong_;
     }
   }
 
-  void hand_out(const Block& block, const std::vector<std::byte>& bytes, const Wants& wants) {
+  void hand_out(const Block& block, std::span<const std::byte> bytes, const Wants& wants) {
     const Dtype dtype = dtype_of(block);
     const int64_t size = tensor::size_of(dtype);
-    std::map<int, std::vector<std::byte>> messages;
+    std::map<int, int64_t> counts;
     for (const Wants::Want& want : wants.of(block.part)) {
+      if (want.rank != wire_.rank()) counts[want.rank] += overlap(block.part, want.fragment);
+    }
+    for (const Wants::Want& want : wants.of(block.part)) {
+      if (want.rank != wire_.rank()) continue;
       for_each_overlap(block.part, want.fragment, [&](int64_t from, int64_t to, int64_t count) {
-        const std::byte* values = bytes.data() + from * size;
-        if (want.rank == wire_.rank()) {
-          targets_[want.index].fill(to, values, dtype, count);
-        } else {
-          std::vector<std::byte>& message = messages[want.rank];
-          message.insert(message.end(), values, values + count * size);
-        }
+        targets_[want.index].fill(to, bytes.data() + from * size, dtype, count);
       });
     }
-    for (const auto& [rank, message] : messages) send(rank, message, dtype);
+    for (const auto& [rank, count] : counts) {
+      if (count > 0) send(rank, gather_for(rank, count, block, bytes, wants));
+    }
   }
 
-  void send(int rank, const std::vector<std::byte>& message, Dtype dtype) {
-    constexpr size_t kMostInFlight = 8;
-    if (sending_.size() == kMostInFlight) sending_.pop_front();
-    Sending& sending = sending_.emplace_back();
-    sending.values =
-        wire_.device().allocate({std::ssize(message) / tensor::size_of(dtype)}, dtype, MemoryCategory::other);
-    wire_.device().copy_from_host(message.data(), sending.values);
+  /// What another rank wants of a block, back to back in the order of its wants.
+  Tensor gather_for(int rank, int64_t count, const Block& block, std::span<const std::byte> bytes,
+                    const Wants& wants) {
+    const int64_t size = tensor::size_of(dtype_of(block));
+    Tensor message = wire_.device().allocate({count}, dtype_of(block), MemoryCategory::other);
+    HostBytes host(message);
+    std::byte* next = host.data();
+    for (const Wants::Want& want : wants.of(block.part)) {
+      if (want.rank != rank) continue;
+      for_each_overlap(block.part, want.fragment, [&](int64_t from, int64_t, int64_t run) {
+        std::memcpy(next, bytes.data() + from * size, static_cast<size_t>(run * size));
+        next += run * size;
+      });
+    }
+    host.upload(message);
+    return message;
+  }
+
+  void send(int rank, Tensor message) {
+    bytes_sending_ += message.bytes();
+    while (!sending_.empty() && bytes_sending_ > kMostBytesInFlight) {
+      sending_.front().call.wait();
+      bytes_sending_ -= sending_.front().values.bytes();
+      sending_.pop_front();
+    }
+    Message& sending = sending_.emplace_back(std::move(message), parallel::Handle());
     sending.call = wire_.group().send(sending.values, rank);
   }
 
-  void take_in(const Block& block, int reader, const Wants& wants) {
-    int64_t total = 0;
-    for_each_own(block, wants, [&](Target&, int64_t, int64_t count) { total += count; });
-    if (total == 0) return;
-    const Dtype dtype = dtype_of(block);
-    Tensor values = wire_.device().allocate({total}, dtype, MemoryCategory::other);
-    wire_.group().receive(values, reader).wait();
-    std::vector<std::byte> host(static_cast<size_t>(values.bytes()));
-    wire_.device().copy_to_host(values, host.data());
-    int64_t taken = 0;
-    for_each_own(block, wants, [&](Target& target, int64_t to, int64_t count) {
-      target.fill(to, host.data() + taken * tensor::size_of(dtype), dtype, count);
-      taken += count;
-    });
+  /// Of the steps from this one on, as far as memory allows: a sender finds its receiver ready.
+  void post_receives(const Wants& wants) {
+    for (; num_posted_ < steps_.size(); ++num_posted_) {
+      if (bytes_receiving_ >= kMostBytesInFlight && num_posted_ > num_done_) return;
+      const Step& step = steps_[num_posted_];
+      if (step.reader == wire_.rank()) continue;
+      int64_t count = 0;
+      for (const Wants::Want& want : wants.of(step.block.part)) {
+        if (want.rank == wire_.rank()) count += overlap(step.block.part, want.fragment);
+      }
+      Message& message = receiving_.emplace_back();
+      if (count == 0) continue;
+      message.values = wire_.device().allocate({count}, dtype_of(step.block), MemoryCategory::other);
+      message.call = wire_.group().receive(message.values, step.reader);
+      bytes_receiving_ += message.values.bytes();
+    }
   }
 
-  template <class Visit>
-  void for_each_own(const Block& block, const Wants& wants, const Visit& visit) {
-    for (const Wants::Want& want : wants.of(block.part)) {
+  void take_in(const Step& step, const Wants& wants) {
+    Message message = std::move(receiving_.front());
+    receiving_.pop_front();
+    if (message.values.numel() == 0) return;
+    message.call.wait();
+    bytes_receiving_ -= message.values.bytes();
+    const Dtype dtype = dtype_of(step.block);
+    HostBytes host(message.values);
+    host.download(message.values);
+    const std::byte* next = host.data();
+    for (const Wants::Want& want : wants.of(step.block.part)) {
       if (want.rank != wire_.rank()) continue;
-      for_each_overlap(block.part, want.fragment,
-                       [&](int64_t, int64_t to, int64_t count) { visit(targets_[want.index], to, count); });
+      for_each_overlap(step.block.part, want.fragment, [&](int64_t, int64_t to, int64_t count) {
+        targets_[want.index].fill(to, next, dtype, count);
+        next += count * tensor::size_of(dtype);
+      });
     }
   }
 
@@ -241,15 +286,17 @@ class Load {
     }
     first = wire_.from_root(first);
     if (!first.empty()) throw DamagedError(first);
-    for (const Target& target : targets_) target.finish();
+    for (Target& target : targets_) target.finish();
   }
 
   const Wire& wire_;
   const OpenCheckpoint& checkpoint_;
-  std::vector<Block> blocks_;
   std::vector<Target> targets_;
-  BlockReader reader_;
-  std::deque<Sending> sending_;  // oldest first
+  std::vector<Step> steps_;  // all that somebody needs, the same on every rank
+  size_t num_posted_ = 0, num_done_ = 0;
+  int64_t bytes_receiving_ = 0, bytes_sending_ = 0;
+  std::deque<Message> receiving_, sending_;  // oldest first; receiving_: empty ones of steps that are others' affair
+  std::vector<std::byte> wrong_;
   std::string failure_;
 };
 

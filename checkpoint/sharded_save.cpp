@@ -25,27 +25,27 @@ constexpr int kRanksPerFolder = 256;
 
 std::string shard_file(int rank) { return fmt::format("shards/{:03d}/rank_{:05d}.h5", rank / kRanksPerFolder, rank); }
 
-/// What one rank wrote, for rank 0's index. A fragment: box, range, offset, blocks, then their hashes.
-struct Report {
-  std::string error;  ///< empty: all is on disk
-  Json tensors = Json::array();
-  Numbers numbers;  ///< file bytes, then the fragments
-};
-
-Report report_of(ShardWriter& shard) {
-  const WrittenShard& written = shard.wait();
-  Report report{.error = written.error, .tensors = Json::array(), .numbers = {written.file_bytes}};
-  if (!report.error.empty()) return report;
-  for (size_t i = 0; i < shard.fragments().size(); ++i) {
-    const TensorInfo& info = shard.fragments()[i].info;
-    const Fragment& f = shard.fragments()[i].fragment;
-    const std::vector<uint64_t>& hashes = written.block_hashes[i];
-    report.tensors.push_back(to_row(info));
-    report.numbers.insert(report.numbers.end(), {f.box.first_row, f.box.num_rows, f.box.first_column, f.box.num_columns,
-                                                 f.range.begin, f.range.end, written.offsets[i], std::ssize(hashes)});
-    for (const uint64_t hash : hashes) report.numbers.push_back(static_cast<int64_t>(hash));
+/// What a rank's shards hold, the same in every save of a run: by fragment, tensor, box and range.
+std::string contents_of(std::span<const LocalFragment> fragments) {
+  Json rows = Json::array();
+  for (const LocalFragment& local : fragments) {
+    const Fragment& f = local.fragment;
+    rows.push_back({to_row(local.info), f.box.first_row, f.box.num_rows, f.box.first_column, f.box.num_columns,
+                    f.range.begin, f.range.end});
   }
-  return report;
+  return rows.dump();
+}
+
+/// Where one save put them: bytes of the file, then for each fragment its offset, its number of blocks and their
+/// hashes.
+Numbers places_of(const WrittenShard& written) {
+  Numbers numbers = {written.file_bytes};
+  for (size_t i = 0; i < written.offsets.size(); ++i) {
+    const std::vector<uint64_t>& hashes = written.block_hashes[i];
+    numbers.insert(numbers.end(), {written.offsets[i], std::ssize(hashes)});
+    for (const uint64_t hash : hashes) numbers.push_back(static_cast<int64_t>(hash));
+  }
+  return numbers;
 }
 
 /// Joins what all ranks wrote: tensors in order of name, fragments in that of tensors.
@@ -53,19 +53,19 @@ class IndexBuilder {
  public:
   explicit IndexBuilder(const RunInfo& info) { index_.info = info; }
 
-  void add(int rank, const Json& tensors, const Numbers& numbers) {
-    if (tensors.empty()) return;
+  void add(int rank, const std::string& contents, const Numbers& places) {
+    const Json rows = Json::parse(contents);
+    if (rows.empty()) return;
     const int64_t file = std::ssize(index_.files);
-    index_.files.push_back({shard_file(rank), numbers[0]});
-    auto next = numbers.begin() + 1;
-    for (const Json& row : tensors) {
-      const TensorInfo info = from_row(row);
-      StoredFragment stored{.fragment = {.box = {next[0], next[1], next[2], next[3]}, .range = {next[4], next[5]}},
+    index_.files.push_back({shard_file(rank), places[0]});
+    auto next = places.begin() + 1;
+    for (const Json& row : rows) {
+      const TensorInfo info = from_row(row[0]);
+      StoredFragment stored{.fragment = {.box = {row[1], row[2], row[3], row[4]}, .range = {row[5], row[6]}},
                             .file = file,
-                            .offset = next[6],
+                            .offset = *next++,
                             .first_block = std::ssize(index_.block_hashes)};
-      const int64_t num_hashes = next[7];
-      next += 8;
+      const int64_t num_hashes = *next++;
       for (int64_t i = 0; i < num_hashes; ++i) index_.block_hashes.push_back(static_cast<uint64_t>(*next++));
       by_name_[info.name].info = info;
       by_name_[info.name].fragments.push_back(stored);
@@ -92,19 +92,6 @@ class IndexBuilder {
   Index index_;
   std::map<std::string, OfTensor> by_name_;
 };
-
-void make_folders(const std::string& path, int num_ranks) {
-  for (int rank = 0; rank < num_ranks; rank += kRanksPerFolder) {
-    const std::string folder = folder_of(path + "/" + shard_file(rank));
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (!error) continue;
-    throw tensor::StorageError(
-        fmt::format("{}: the folder of a new checkpoint cannot be made: {}.\n  Fix: free space there, or set "
-                    "checkpoint.dir to a place that you may write.",
-                    folder, error.message()));
-  }
-}
 
 /// Rank 0, after every rank's shard is on disk.
 void publish(const std::string& temporary, const std::string& path, const Index& index) {
@@ -150,18 +137,17 @@ ShardedSave::~ShardedSave() {
 
 void ShardedSave::start(const RunInfo& info, std::vector<LocalFragment> owned) {
   CHECK(phase_ == Phase::idle, "one save at a time");
+  if (nonce_.empty()) {
+    nonce_ = wire_.from_root(fmt::format("{:08x}", std::random_device()()));
+    memory_ = std::make_unique<SaveMemory>(options_.staging_bytes);
+  }
   info_ = info;
   path_ = options_.dir + "/" + folder_name(info.progress.step);
-  wire_.on_root([&] {
-    create_checkpoint_folder(options_.dir);
-    temporary_ = fmt::format("{}{}{:08x}", path_, kTemporarySuffix, std::random_device()());
-    make_folders(temporary_, wire_.size());
-  });
-  temporary_ = wire_.from_root(temporary_);
+  temporary_ = fmt::format("{}{}{}-{}", path_, kTemporarySuffix, nonce_, ++num_started_);
   phase_ = Phase::writing;
   if (owned.empty()) return;
   const std::string file = temporary_ + "/" + shard_file(wire_.rank());
-  shard_ = std::make_unique<ShardWriter>(file, info_, std::move(owned), options_.staging_bytes);
+  shard_ = std::make_unique<ShardWriter>(file, info_, std::move(owned), *memory_);
 }
 
 void ShardedSave::before_update() {
@@ -201,30 +187,46 @@ void ShardedSave::wait() {
 }
 
 void ShardedSave::begin_publishing() {
-  Report report;
-  if (shard_) report = report_of(*shard_);
+  std::string error;
+  std::string contents = contents_of({});
+  Numbers places = {0};
+  if (shard_) {
+    const WrittenShard& written = shard_->wait();
+    error = written.error;
+    contents = contents_of(shard_->fragments());
+    if (error.empty()) places = places_of(written);
+  }
   shard_.reset();
-  const std::vector<std::string> errors = wire_.gather(report.error);
-  const std::vector<std::string> tensors = wire_.gather(report.tensors.dump());
-  const std::vector<Numbers> numbers = wire_.gather(report.numbers);
   phase_ = Phase::idle;
-  wire_.on_root([&] {
-    const std::string failure = errors_of(errors);
-    if (failure.empty()) return;
-    remove_temporary();
-    throw tensor::StorageError(failure);
-  });
+  if (wire_.sum(error.empty() ? 0 : 1) > 0) {
+    const std::vector<std::string> errors = wire_.gather(error);
+    wire_.on_root([&] {
+      remove_temporary();
+      throw tensor::StorageError(errors_of(errors));
+    });
+  }
+  // No more than what rank 0 does not know yet.
+  std::vector<std::string> all_contents = wire_.gather(contents == told_contents_ ? "" : contents);
+  std::vector<Numbers> all_places = wire_.gather(places);
+  told_contents_ = std::move(contents);
   phase_ = Phase::publishing;
-  if (!wire_.is_root()) return;
-  IndexBuilder builder(info_);
-  for (size_t rank = 0; rank < tensors.size(); ++rank) {
-    builder.add(static_cast<int>(rank), Json::parse(tensors[rank]), numbers[rank]);
+  if (wire_.is_root()) publish_in_background(std::move(all_contents), std::move(all_places));
+}
+
+void ShardedSave::publish_in_background(std::vector<std::string> contents, std::vector<Numbers> places) {
+  contents_.resize(contents.size());
+  for (size_t rank = 0; rank < contents.size(); ++rank) {
+    if (!contents[rank].empty()) contents_[rank] = std::move(contents[rank]);
   }
   is_publishing_ = true;
   publish_error_.clear();
-  publisher_ = std::thread([this, index = builder.build()] {
+  publisher_ = std::thread([this, places = std::move(places)] {
     try {
-      publish(temporary_, path_, index);
+      IndexBuilder builder(info_);
+      for (size_t rank = 0; rank < places.size(); ++rank) {
+        builder.add(static_cast<int>(rank), contents_[rank], places[rank]);
+      }
+      publish(temporary_, path_, builder.build());
       point_to_latest(options_.dir, info_.progress.step);
       keep_newest(options_.dir, info_.progress.step, options_.retention);
     } catch (const std::exception& error) {

@@ -39,7 +39,8 @@ class ShardedSave {
   // Collective: all ranks together. StorageError on every rank where any could not write; it names rank and file, and
   // nothing is left behind.
 
-  /// `owned`: what no other rank has, none empty. Nothing else is under way.
+  /// `owned`: what no other rank has, none empty. Nothing else is under way. Ranks speak with each other the first
+  /// time only.
   void start(const RunInfo& info, std::vector<LocalFragment> owned);
   /// Only where no rank is busy. True when the checkpoint is published.
   bool advance();
@@ -56,6 +57,7 @@ class ShardedSave {
   enum class Phase { idle, writing, publishing };
 
   void begin_publishing();
+  void publish_in_background(std::vector<std::string> contents, std::vector<Numbers> places);
   void wait();
   void remove_temporary();
 
@@ -63,8 +65,13 @@ class ShardedSave {
   SaveOptions options_;
   RunInfo info_;
   Phase phase_ = Phase::idle;
+  std::string nonce_;  // of this run: no other's temporary folder has it
+  int64_t num_started_ = 0;
   std::string path_, temporary_;
+  std::unique_ptr<SaveMemory> memory_;
   std::unique_ptr<ShardWriter> shard_;  // none: this rank owns nothing
+  std::string told_contents_;           // what rank 0 knows of this rank's shards
+  std::vector<std::string> contents_;   // on rank 0: of all ranks' shards
   std::thread publisher_;               // rank 0
   std::atomic<bool> is_publishing_ = false;
   std::string publish_error_;

@@ -10,6 +10,7 @@
 #include "checkpoint/foreign_file.h"
 #include "checkpoint/index_file.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/read_ahead.h"
 #include "checkpoint/shard.h"
 
 namespace checkpoint {
@@ -116,10 +117,11 @@ class Verifier {
   }
 
   void check_blocks(const OpenCheckpoint& opened) {
-    BlockReader reader(opened);
-    for (const Block& block : blocks_of(opened.index)) {
-      if (missing_.contains(block.file)) continue;
-      attempt([&] { found_.bytes += std::ssize(reader.read(block)); });
+    std::vector<Block> blocks = blocks_of(opened.index);
+    std::erase_if(blocks, [&](const Block& block) { return missing_.contains(block.file); });
+    ReadAhead reading(opened, blocks);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      attempt([&] { found_.bytes += std::ssize(reading.next()); });
       ++found_.num_blocks;
     }
   }

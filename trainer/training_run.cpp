@@ -59,7 +59,9 @@ TrainingRun::TrainingRun(const Workbench& bench)
   progress_.seed = static_cast<uint64_t>(config_.run.seed);
   learner_.check_parameter_count();
   refuse_to_mix_runs(config_);
+  const Clock::time_point begin = Clock::now();
   resumed_ = saved_state_.load();
+  load_time_ = Clock::now() - begin;
   if (resumed_) {
     check_seed(config_, *resumed_);
     progress_ = resumed_->info.progress;
@@ -141,7 +143,8 @@ void TrainingRun::say_how_it_starts(const Plan& plan) {
   log_->info(fmt::format("plan {}: {}", plan_hash(plan), layout_in_words(plan)));
   if (!resumed_) return;
   for (const std::string& warning : resumed_->warnings) log_->warn(warning);
-  log_->info(fmt::format("resumed from {} at step {}", resumed_->path, progress_.step));
+  log_->info(fmt::format("resumed from {} at step {}, loaded in {:.3f} s", resumed_->path, progress_.step,
+                         load_time_.count()));
   for (const std::string& change : config_changes(resumed_->info.config_text, to_toml(config_))) {
     log_->info(fmt::format("changed since then: {}", change));
   }
@@ -155,9 +158,9 @@ StepMetrics TrainingRun::train_step() {
   const data::Batch batch = loader_->next();
   checkpoint::ShardedSave& saving = saved_state_.saving();
   const StepResult result = learner_.train({.step = step, .lr = lr}, batch, [&] {
-    const Clock::time_point begin = Clock::now();
+    const Clock::time_point pause = Clock::now();
     saving.before_update();
-    save_stall_ += Clock::now() - begin;
+    save_stall_ += Clock::now() - pause;
   });
   progress_.step = step;
   agreed_ = agree({.save_is_due = is_time_to_save(), .signal = stop_request_.signal(), .is_saving = saving.is_busy()},

@@ -80,6 +80,7 @@ class TrainingRun {
   LrSchedule lr_schedule_;
   checkpoint::Progress progress_;
   std::optional<checkpoint::Resumed> resumed_;
+  std::chrono::duration<double> load_time_{0};
   SavedState saved_state_;
   double flops_per_token_;
   double peak_flops_;

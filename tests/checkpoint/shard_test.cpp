@@ -28,7 +28,8 @@ TEST_P(Shard, HoldsTheValuesFromBeforeTheUpdate) {
                        .fragment = {.tensor = 0, .box = {0, kCount, 0, 1}, .range = {0, kCount}},
                        .values = values.view()});
 
-  checkpoint::ShardWriter writer(folder / "shard.h5", {}, std::move(fragments), GetParam());
+  checkpoint::SaveMemory memory(GetParam());
+  checkpoint::ShardWriter writer(folder / "shard.h5", {}, std::move(fragments), memory);
   writer.before_update();
   backend.device->zero(values);
   const checkpoint::WrittenShard& written = writer.wait();

@@ -50,12 +50,12 @@ inline std::vector<std::vector<checkpoint::LocalFragment>> cut_for(StateOfARun& 
 inline std::string save_in_shards(const std::string& dir, int64_t step, StateOfARun& state, int64_t num_files,
                                   tensor::Device& device) {
   const std::string folder = dir + "/" + checkpoint::folder_name(step);
-  std::filesystem::create_directories(folder + "/shards/000");
   std::vector<tensor::Tensor> memory;
+  checkpoint::SaveMemory save_memory(0);
   int rank = 0;
   for (auto& fragments : cut_for(state, num_files, memory, device)) {
     checkpoint::ShardWriter writer(fmt::format("{}/shards/000/rank_{:05d}.h5", folder, rank++), run_info(step),
-                                   std::move(fragments), 0);
+                                   std::move(fragments), save_memory);
     CHECK(writer.wait().error.empty(), "the shard was not written: {}", writer.wait().error);
   }
   checkpoint::rebuild_index(folder);

@@ -165,6 +165,26 @@ TEST_F(Reshard, AnyPiecesBecomeAnyOthers) {
   }
 }
 
+/// More blocks than a rank reads ahead, and more bytes than it has on their way.
+TEST_F(Reshard, LargeTensorsTravelInManyBlocks) {
+  const std::vector<TensorInfo> tensors = {{"weights/a", Dtype::fp64, {7001, 2003}}, {"weights/b", Dtype::fp32, {11}}};
+  std::vector<LocalFragment> owned, wanted;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Box whole = checkpoint::whole_box(tensors[i].shape);
+    const auto cut = [&](int64_t extent, int64_t part) { return extent * part / size(); };
+    owned.push_back(make_filled(tensors[i], i, whole, {cut(whole.numel(), rank()), cut(whole.numel(), rank() + 1)}));
+    Box columns = whole;
+    columns.first_column = cut(whole.num_columns, rank());
+    columns.num_columns = cut(whole.num_columns, rank() + 1) - columns.first_column;
+    wanted.push_back(make(tensors[i], columns, {0, columns.numel()}));
+  }
+
+  const std::string path = checkpoint::save_sharded(wire_, dir_, info_of(1), owned);
+  checkpoint::resume_from(wire_, path, wanted);
+
+  expect_values(wanted);
+}
+
 TEST_F(Reshard, CheckpointsOfTwoCutsAreEqualAndWhole) {
   const std::vector<TensorInfo> tensors = draw_tensors();
   const std::string a = checkpoint::save_sharded(wire_, dir_ + "/a", info_of(1), draw_owned(tensors));
