@@ -11,7 +11,8 @@
 namespace checkpoint {
 
 AlignedBuffer::AlignedBuffer(int64_t bytes)
-    : bytes_(align_up(bytes)), data_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(bytes_)))) {
+    : bytes_(align_up(bytes)),
+      data_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(bytes_)))) {
   if (!data_ && bytes_ > 0) throw std::bad_alloc();
   ::madvise(data_.get(), static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // a wish
 }

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
+#include <optional>
 
 #include "parallel/parameter.h"
 
@@ -37,6 +37,12 @@ void for_each_overlap(const Fragment& a, const Fragment& b, const Visit& visit);
 /// Elements in both.
 int64_t overlap(const Fragment& a, const Fragment& b);
 
+/// What both have, where that lies back to back in both.
+struct Run {
+  int64_t in_a = 0, in_b = 0, count = 0;
+};
+std::optional<Run> only_run(const Fragment& a, const Fragment& b);
+
 // ---- how
 
 namespace detail {
@@ -57,6 +63,10 @@ inline parallel::Range rows_of(const Fragment& fragment) {
           fragment.box.first_row + (fragment.range.end + columns - 1) / columns};
 }
 
+inline bool have_same_columns(const Fragment& a, const Fragment& b) {
+  return a.box.first_column == b.box.first_column && a.box.num_columns == b.box.num_columns;
+}
+
 /// Of element (row, column), from the fragment's first.
 inline int64_t place(const Fragment& fragment, int64_t row, int64_t column) {
   return (row - fragment.box.first_row) * fragment.box.num_columns + column - fragment.box.first_column -
@@ -69,9 +79,8 @@ template <class Visit>
 void for_each_overlap(const Fragment& a, const Fragment& b, const Visit& visit) {
   const parallel::Range rows_a = detail::rows_of(a), rows_b = detail::rows_of(b);
   const int64_t first = std::max(rows_a.begin, rows_b.begin), last = std::min(rows_a.end, rows_b.end);
-  const bool same_columns = a.box.first_column == b.box.first_column && a.box.num_columns == b.box.num_columns;
   if (first >= last) return;
-  if (same_columns) {  // one run: rows follow one another in both
+  if (detail::have_same_columns(a, b)) {  // one run: rows follow one another in both
     const int64_t width = a.box.num_columns;
     const auto from_row_0 = [&](const Fragment& f) {
       return parallel::Range{f.range.begin + f.box.first_row * width, f.range.end + f.box.first_row * width};
@@ -99,6 +108,15 @@ inline int64_t overlap(const Fragment& a, const Fragment& b) {
   if (end - first == 1) return in_row(first);
   const int64_t num_inner = end - first - 2;  // rows that both have over the whole width of their boxes
   return in_row(first) + in_row(end - 1) + (num_inner > 0 ? num_inner * in_row(first + 1) : 0);
+}
+
+inline std::optional<Run> only_run(const Fragment& a, const Fragment& b) {
+  const parallel::Range rows_a = detail::rows_of(a), rows_b = detail::rows_of(b);
+  const int64_t num_rows = std::min(rows_a.end, rows_b.end) - std::max(rows_a.begin, rows_b.begin);
+  if (num_rows > 1 && !detail::have_same_columns(a, b)) return {};
+  std::optional<Run> run;
+  for_each_overlap(a, b, [&](int64_t in_a, int64_t in_b, int64_t count) { run = {in_a, in_b, count}; });
+  return run;
 }
 
 }  // namespace checkpoint

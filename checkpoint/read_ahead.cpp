@@ -12,9 +12,9 @@ constexpr int64_t kMostBytesAhead = kMostBlocksAhead * kBlockBytes;
 
 }  // namespace
 
-ReadAhead::ReadAhead(const OpenCheckpoint& checkpoint, std::vector<Block> blocks)
-    : checkpoint_(checkpoint), blocks_(std::move(blocks)), places_(blocks_.size()) {
-  for (int i = 0; i < kNumThreads && !blocks_.empty(); ++i) threads_.emplace_back([this] { read_blocks(); });
+ReadAhead::ReadAhead(const OpenCheckpoint& checkpoint, std::vector<Wanted> wanted)
+    : checkpoint_(checkpoint), wanted_(std::move(wanted)), places_(wanted_.size()) {
+  for (int i = 0; i < kNumThreads && !wanted_.empty(); ++i) threads_.emplace_back([this] { read_blocks(); });
 }
 
 ReadAhead::~ReadAhead() {
@@ -26,24 +26,32 @@ ReadAhead::~ReadAhead() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-std::span<const std::byte> ReadAhead::next() {
+ReadAhead::Read ReadAhead::next() {
   std::unique_lock lock(mutex_);
-  CHECK(num_taken_ < blocks_.size(), "no more than {} blocks are read", blocks_.size());
-  if (num_taken_ > 0 && places_[num_taken_ - 1].buffer) free_.push_back(std::move(places_[num_taken_ - 1].buffer));
-  Place& place = places_[num_taken_];
-  changed_.wait(lock, [&] { return place.is_read; });
-  const int64_t bytes = bytes_of(checkpoint_.index, blocks_[num_taken_]);
+  CHECK(num_taken_ < wanted_.size(), "no more than {} blocks are read", wanted_.size());
+  const size_t i = num_taken_;
+  changed_.wait(lock, [&] { return places_[i].is_read; });
   ++num_taken_;
-  bytes_ahead_ -= bytes;
+  bytes_ahead_ -= bytes_of(i);
   changed_.notify_all();
-  if (place.failure) std::rethrow_exception(place.failure);
-  return {place.buffer->data(), static_cast<size_t>(bytes)};
+  std::shared_ptr<AlignedBuffer> buffer(places_[i].buffer.release(), [this](AlignedBuffer* own) { give_back(own); });
+  lock.unlock();  // a buffer may go back here
+  if (places_[i].failure) std::rethrow_exception(places_[i].failure);
+  std::byte* const data = wanted_[i].to != nullptr ? wanted_[i].to : buffer->data();
+  return {{data, static_cast<size_t>(bytes_of(i))}, std::move(buffer)};
 }
 
+void ReadAhead::give_back(AlignedBuffer* buffer) {
+  if (buffer == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  free_.emplace_back(buffer);
+}
+
+int64_t ReadAhead::bytes_of(size_t i) const { return checkpoint::bytes_of(checkpoint_.index, wanted_[i].block); }
+
 bool ReadAhead::may_claim() const {
-  if (num_claimed_ == blocks_.size() || num_claimed_ == num_taken_) return true;
-  return num_claimed_ - num_taken_ < kMostBlocksAhead &&
-         bytes_ahead_ + bytes_of(checkpoint_.index, blocks_[num_claimed_]) <= kMostBytesAhead;
+  if (num_claimed_ == wanted_.size() || num_claimed_ == num_taken_) return true;
+  return num_claimed_ - num_taken_ < kMostBlocksAhead && bytes_ahead_ + bytes_of(num_claimed_) <= kMostBytesAhead;
 }
 
 std::unique_ptr<AlignedBuffer> ReadAhead::claim_buffer(int64_t bytes) {
@@ -59,16 +67,15 @@ void ReadAhead::read_blocks() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return is_over_ || may_claim(); });
-    if (is_over_ || num_claimed_ == blocks_.size()) return;
-    const Block& block = blocks_[num_claimed_];
-    Place& place = places_[num_claimed_++];
-    const int64_t bytes = bytes_of(checkpoint_.index, block);
-    bytes_ahead_ += bytes;
+    if (is_over_ || num_claimed_ == wanted_.size()) return;
+    const Wanted& wanted = wanted_[num_claimed_];
+    Place& place = places_[num_claimed_];
+    bytes_ahead_ += bytes_of(num_claimed_++);
     std::exception_ptr failure;
     try {
-      place.buffer = claim_buffer(bytes);
+      if (wanted.to == nullptr) place.buffer = claim_buffer(checkpoint::bytes_of(checkpoint_.index, wanted.block));
       lock.unlock();
-      reader.read(block, place.buffer->data());
+      reader.read(wanted.block, wanted.to != nullptr ? wanted.to : place.buffer->data());
     } catch (const std::exception&) {
       failure = std::current_exception();
     }

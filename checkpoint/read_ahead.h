@@ -17,13 +17,24 @@ namespace checkpoint {
 
 class ReadAhead {
  public:
-  ReadAhead(const OpenCheckpoint& checkpoint, std::vector<Block> blocks);
-  ReadAhead(const ReadAhead&) = delete;
-  ~ReadAhead();  ///< what is still to be read is not
+  /// What is to be read, and where to; null: into a buffer.
+  struct Wanted {
+    Block block;
+    std::byte* to = nullptr;
+  };
+  /// What was read. A buffer is not used again while somebody holds it.
+  struct Read {
+    std::span<std::byte> bytes;
+    std::shared_ptr<AlignedBuffer> buffer;
+  };
 
-  /// The next block's bytes, compared with their hash; they stay until the next call. What BlockReader::read() throws:
-  /// the block after it can be asked for all the same.
-  std::span<const std::byte> next();
+  ReadAhead(const OpenCheckpoint& checkpoint, std::vector<Wanted> wanted);
+  ReadAhead(const ReadAhead&) = delete;
+  ~ReadAhead();  ///< what is still to be read is not; nobody holds a buffer
+
+  /// The next one, compared with its hash. What BlockReader::read() throws: the one after it can be asked for all the
+  /// same.
+  Read next();
 
  private:
   struct Place {
@@ -35,13 +46,15 @@ class ReadAhead {
   void read_blocks();
   bool may_claim() const;
   std::unique_ptr<AlignedBuffer> claim_buffer(int64_t bytes);
+  void give_back(AlignedBuffer* buffer);
+  int64_t bytes_of(size_t i) const;
 
   const OpenCheckpoint& checkpoint_;
-  const std::vector<Block> blocks_;
+  const std::vector<Wanted> wanted_;
 
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
-  std::vector<Place> places_;  // by block
+  std::vector<Place> places_;  // by what is wanted
   size_t num_claimed_ = 0;     // blocks that a thread reads, or has read
   size_t num_taken_ = 0;
   int64_t bytes_ahead_ = 0;  // of those that are claimed and not taken

@@ -104,7 +104,7 @@ class ShardWriter {
   std::vector<AlignedBuffer*> free_;
   std::deque<Full> full_;
   int64_t staged_bytes_ = 0;
-  size_t num_claimed_ = 0;   // blocks that the reader is at, or has read
+  size_t num_claimed_ = 0;  // blocks that the reader is at, or has read
   size_t num_read_ = 0;
   size_t first_copied_ = 0;  // blocks from here on are copies, or become such
   bool all_is_read_ = false;

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "checkpoint/difference.h"
-#include "checkpoint/host_bytes.h"
+#include "checkpoint/load_wants.h"
 #include "checkpoint/read_ahead.h"
 #include "checkpoint/tensor_row.h"
 
@@ -21,87 +21,6 @@ using tensor::MemoryCategory;
 using tensor::Tensor;
 
 namespace {
-
-template <class From, class To>
-void convert(const void* from, int64_t count, void* to) {
-  const auto* x = static_cast<const From*>(from);
-  auto* y = static_cast<To*>(to);
-  for (int64_t i = 0; i < count; ++i) y[i] = static_cast<To>(x[i]);
-}
-
-/// Values of one floating dtype as another.
-void copy_values(const void* from, Dtype from_dtype, int64_t count, void* to, Dtype to_dtype) {
-  if (from_dtype == to_dtype) {
-    std::memcpy(to, from, static_cast<size_t>(count * tensor::size_of(to_dtype)));
-  } else if (from_dtype == Dtype::fp32 && to_dtype == Dtype::fp64) {
-    convert<float, double>(from, count, to);
-  } else if (from_dtype == Dtype::fp64 && to_dtype == Dtype::fp32) {
-    convert<double, float>(from, count, to);
-  } else {
-    CHECK(false, "{} is never loaded as {}", to_string(from_dtype), to_string(to_dtype));
-  }
-}
-
-/// Wanted values, filled piece by piece.
-class Target {
- public:
-  Target(const LocalFragment& wanted, int64_t tensor)
-      : values_(wanted.values.view()), host_(values_), fragment_(wanted.fragment) {
-    fragment_.tensor = tensor;
-  }
-
-  const Fragment& fragment() const { return fragment_; }
-  void fill(int64_t begin, const void* values, Dtype dtype, int64_t count) {
-    const Dtype own = values_.dtype();
-    copy_values(values, dtype, count, host_.data() + begin * tensor::size_of(own), own);
-    num_filled_ += count;
-  }
-  bool is_complete() const { return num_filled_ == fragment_.numel(); }
-  void finish() { host_.upload(values_); }
-
- private:
-  Tensor values_;
-  HostBytes host_;
-  Fragment fragment_;
-  int64_t num_filled_ = 0;
-};
-
-/// What every rank wants, by tensor: all ranks know the same.
-class Wants {
- public:
-  Wants(const Wire& wire, const std::vector<Target>& own) {
-    Numbers numbers;
-    for (const Target& target : own) {
-      const Fragment& f = target.fragment();
-      numbers.insert(numbers.end(), {f.tensor, f.box.first_row, f.box.num_rows, f.box.first_column, f.box.num_columns,
-                                     f.range.begin, f.range.end});
-    }
-    const std::vector<Numbers> all = wire.all_gather(numbers);
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      for (size_t i = 0; i + 7 <= all[rank].size(); i += 7) {
-        const int64_t* row = all[rank].data() + i;
-        of_tensor_[row[0]].push_back(
-            {static_cast<int>(rank),
-             i / 7,
-             {.tensor = row[0], .box = {row[1], row[2], row[3], row[4]}, .range = {row[5], row[6]}}});
-      }
-    }
-  }
-
-  struct Want {
-    int rank;
-    size_t index;  ///< in the rank's own list
-    Fragment fragment;
-  };
-  const std::vector<Want>& of(const Fragment& part) const {
-    static const std::vector<Want> none;
-    const auto found = of_tensor_.find(part.tensor);
-    return found == of_tensor_.end() ? none : found->second;
-  }
-
- private:
-  std::map<int64_t, std::vector<Want>> of_tensor_;  // by rank, then in each rank's order
-};
 
 class Load {
  public:
@@ -117,11 +36,7 @@ class Load {
   void run() {
     const Wants wants(wire_, targets_);
     plan(wants);
-    std::vector<Block> own;
-    for (const Step& step : steps_) {
-      if (step.reader == wire_.rank()) own.push_back(step.block);
-    }
-    ReadAhead reading(checkpoint_, std::move(own));
+    ReadAhead reading(checkpoint_, own_blocks(wants));
     for (const Step& step : steps_) {
       post_receives(wants);
       if (step.reader == wire_.rank()) {
@@ -143,8 +58,9 @@ class Load {
     int reader;
   };
   struct Message {
+    std::shared_ptr<AlignedBuffer> buffer;  // where values lie, if in one
     Tensor values;
-    parallel::Handle call;
+    parallel::Handle call;  // last: it is through before what it uses goes
   };
 
   void plan(const Wants& wants) {
@@ -166,7 +82,9 @@ class Load {
       if (count > 0) needed[want.rank] += count;
     }
     std::optional<int> reader;
-    const auto rank_of = [&](int rank) { return std::pair(-needed.at(rank), elements_read[static_cast<size_t>(rank)]); };
+    const auto rank_of = [&](int rank) {
+      return std::pair(-needed.at(rank), elements_read[static_cast<size_t>(rank)]);
+    };
     for (const auto& [rank, count] : needed) {
       if (!reader || rank_of(rank) < rank_of(*reader)) reader = rank;
     }
@@ -177,62 +95,88 @@ class Load {
     return checkpoint_.index.tensors[static_cast<size_t>(block.part.tensor)].dtype;
   }
 
+  // ---- this rank's own reading
+
+  std::vector<ReadAhead::Wanted> own_blocks(const Wants& wants) const {
+    std::vector<ReadAhead::Wanted> own;
+    for (const Step& step : steps_) {
+      if (step.reader != wire_.rank()) continue;
+      std::byte* to = nullptr;
+      for (const Wants::Want& want : wants.of(step.block.part)) {
+        const std::optional<Run> run = run_in_place(step.block, want);
+        if (run && run->count == step.block.part.numel()) to = targets_[want.index].place(run->in_b);
+      }
+      own.push_back({step.block, to});
+    }
+    return own;
+  }
+
+  /// What this rank wants of a block, where it can lie in the target as it comes from the file.
+  std::optional<Run> run_in_place(const Block& block, const Wants::Want& want) const {
+    const bool is_own = want.rank == wire_.rank();
+    if (!is_own || targets_[want.index].dtype() != dtype_of(block)) return {};
+    return only_run(block.part, want.fragment);
+  }
+
   /// Where that fails the others still wait for the bytes: they get wrong ones, and a vote after.
-  std::span<const std::byte> read_next(ReadAhead& reading, const Block& block) {
+  ReadAhead::Read read_next(ReadAhead& reading, const Block& block) {
     try {
       return reading.next();
     } catch (const tensor::Error& error) {
       if (failure_.empty()) failure_ = error.what();
       wrong_.resize(static_cast<size_t>(bytes_of(checkpoint_.index, block)));
-      return wrong_;
+      return {wrong_, nullptr};
     }
   }
 
-  void hand_out(const Block& block, std::span<const std::byte> bytes, const Wants& wants) {
+  // ---- from the one who read it to those who want it: a message for every block and want, in this order
+
+  void hand_out(const Block& block, const ReadAhead::Read& read, const Wants& wants) {
+    const int64_t size = tensor::size_of(dtype_of(block));
+    for (const Wants::Want& want : wants.of(block.part)) {
+      if (want.rank != wire_.rank()) {
+        send(want.rank, message_of(block, read, want));
+        continue;
+      }
+      Target& target = targets_[want.index];
+      for_each_overlap(block.part, want.fragment, [&](int64_t from, int64_t to, int64_t count) {
+        if (target.place(to) == read.bytes.data() + from * size) return target.mark(count);
+        target.fill(to, read.bytes.data() + from * size, dtype_of(block), count);
+      });
+    }
+  }
+
+  /// As it lies in the file where it is one run; else its runs back to back.
+  Message message_of(const Block& block, const ReadAhead::Read& read, const Wants::Want& want) {
     const Dtype dtype = dtype_of(block);
     const int64_t size = tensor::size_of(dtype);
-    std::map<int, int64_t> counts;
-    for (const Wants::Want& want : wants.of(block.part)) {
-      if (want.rank != wire_.rank()) counts[want.rank] += overlap(block.part, want.fragment);
+    const std::optional<Run> run = only_run(block.part, want.fragment);
+    const bool is_on_host = wire_.device().kind() == tensor::DeviceKind::cpu;
+    if (run && is_on_host) {
+      void* const values = read.bytes.data() + run->in_a * size;
+      return {read.buffer, Tensor::view_of(values, {run->count}, dtype, wire_.device()), {}};
     }
-    for (const Wants::Want& want : wants.of(block.part)) {
-      if (want.rank != wire_.rank()) continue;
-      for_each_overlap(block.part, want.fragment, [&](int64_t from, int64_t to, int64_t count) {
-        targets_[want.index].fill(to, bytes.data() + from * size, dtype, count);
-      });
-    }
-    for (const auto& [rank, count] : counts) {
-      if (count > 0) send(rank, gather_for(rank, count, block, bytes, wants));
-    }
-  }
-
-  /// What another rank wants of a block, back to back in the order of its wants.
-  Tensor gather_for(int rank, int64_t count, const Block& block, std::span<const std::byte> bytes,
-                    const Wants& wants) {
-    const int64_t size = tensor::size_of(dtype_of(block));
-    Tensor message = wire_.device().allocate({count}, dtype_of(block), MemoryCategory::other);
-    HostBytes host(message);
+    Message message{nullptr, allocate(overlap(block.part, want.fragment), dtype), {}};
+    const HostBytes host(message.values);
     std::byte* next = host.data();
-    for (const Wants::Want& want : wants.of(block.part)) {
-      if (want.rank != rank) continue;
-      for_each_overlap(block.part, want.fragment, [&](int64_t from, int64_t, int64_t run) {
-        std::memcpy(next, bytes.data() + from * size, static_cast<size_t>(run * size));
-        next += run * size;
-      });
-    }
-    host.upload(message);
+    for_each_overlap(block.part, want.fragment, [&](int64_t from, int64_t, int64_t count) {
+      std::memcpy(next, read.bytes.data() + from * size, static_cast<size_t>(count * size));
+      next += count * size;
+    });
+    host.upload(message.values);
     return message;
   }
 
-  void send(int rank, Tensor message) {
-    bytes_sending_ += message.bytes();
+  void send(int rank, Message message) {
+    if (message.values.numel() == 0) return;
+    bytes_sending_ += message.values.bytes();
     while (!sending_.empty() && bytes_sending_ > kMostBytesInFlight) {
       sending_.front().call.wait();
       bytes_sending_ -= sending_.front().values.bytes();
       sending_.pop_front();
     }
-    Message& sending = sending_.emplace_back(std::move(message), parallel::Handle());
-    sending.call = wire_.group().send(sending.values, rank);
+    message.call = wire_.group().send(message.values, rank);
+    sending_.push_back(std::move(message));
   }
 
   /// Of the steps from this one on, as far as memory allows: a sender finds its receiver ready.
@@ -241,36 +185,53 @@ class Load {
       if (bytes_receiving_ >= kMostBytesInFlight && num_posted_ > num_done_) return;
       const Step& step = steps_[num_posted_];
       if (step.reader == wire_.rank()) continue;
-      int64_t count = 0;
       for (const Wants::Want& want : wants.of(step.block.part)) {
-        if (want.rank == wire_.rank()) count += overlap(step.block.part, want.fragment);
+        if (want.rank == wire_.rank()) post_receive(step, want);
       }
-      Message& message = receiving_.emplace_back();
-      if (count == 0) continue;
-      message.values = wire_.device().allocate({count}, dtype_of(step.block), MemoryCategory::other);
-      message.call = wire_.group().receive(message.values, step.reader);
-      bytes_receiving_ += message.values.bytes();
     }
   }
 
-  void take_in(const Step& step, const Wants& wants) {
-    Message message = std::move(receiving_.front());
-    receiving_.pop_front();
-    if (message.values.numel() == 0) return;
-    message.call.wait();
-    bytes_receiving_ -= message.values.bytes();
+  void post_receive(const Step& step, const Wants::Want& want) {
+    const int64_t count = overlap(step.block.part, want.fragment);
+    if (count == 0) return;
     const Dtype dtype = dtype_of(step.block);
-    HostBytes host(message.values);
-    host.download(message.values);
-    const std::byte* next = host.data();
+    const std::optional<Run> run = run_in_place(step.block, want);
+    const bool is_on_host = wire_.device().kind() == tensor::DeviceKind::cpu;
+    Message& message = receiving_.emplace_back();
+    message.values = run && is_on_host
+                         ? Tensor::view_of(targets_[want.index].place(run->in_b), {count}, dtype, wire_.device())
+                         : allocate(count, dtype);
+    message.call = wire_.group().receive(message.values, step.reader);
+    bytes_receiving_ += message.values.bytes();
+  }
+
+  void take_in(const Step& step, const Wants& wants) {
     for (const Wants::Want& want : wants.of(step.block.part)) {
-      if (want.rank != wire_.rank()) continue;
-      for_each_overlap(step.block.part, want.fragment, [&](int64_t, int64_t to, int64_t count) {
-        targets_[want.index].fill(to, next, dtype, count);
-        next += count * tensor::size_of(dtype);
-      });
+      if (want.rank == wire_.rank() && overlap(step.block.part, want.fragment) > 0) take_in(step.block, want);
     }
   }
+
+  void take_in(const Block& block, const Wants::Want& want) {
+    Message message = std::move(receiving_.front());
+    receiving_.pop_front();
+    message.call.wait();
+    bytes_receiving_ -= message.values.bytes();
+    Target& target = targets_[want.index];
+    const HostBytes host(message.values);
+    host.download(message.values);
+    const std::byte* next = host.data();
+    for_each_overlap(block.part, want.fragment, [&](int64_t, int64_t to, int64_t count) {
+      if (target.place(to) == next) return target.mark(count);
+      target.fill(to, next, dtype_of(block), count);
+      next += count * tensor::size_of(dtype_of(block));
+    });
+  }
+
+  Tensor allocate(int64_t count, Dtype dtype) const {
+    return wire_.device().allocate({count}, dtype, MemoryCategory::other);
+  }
+
+  // ---- the end
 
   /// No rank goes on before all know that all is well.
   void finish() {
@@ -295,7 +256,7 @@ class Load {
   std::vector<Step> steps_;  // all that somebody needs, the same on every rank
   size_t num_posted_ = 0, num_done_ = 0;
   int64_t bytes_receiving_ = 0, bytes_sending_ = 0;
-  std::deque<Message> receiving_, sending_;  // oldest first; receiving_: empty ones of steps that are others' affair
+  std::deque<Message> receiving_, sending_;  // oldest first
   std::vector<std::byte> wrong_;
   std::string failure_;
 };

@@ -117,11 +117,13 @@ class Verifier {
   }
 
   void check_blocks(const OpenCheckpoint& opened) {
-    std::vector<Block> blocks = blocks_of(opened.index);
-    std::erase_if(blocks, [&](const Block& block) { return missing_.contains(block.file); });
+    std::vector<ReadAhead::Wanted> blocks;
+    for (const Block& block : blocks_of(opened.index)) {
+      if (!missing_.contains(block.file)) blocks.push_back({block});
+    }
     ReadAhead reading(opened, blocks);
     for (size_t i = 0; i < blocks.size(); ++i) {
-      attempt([&] { found_.bytes += std::ssize(reading.next()); });
+      attempt([&] { found_.bytes += std::ssize(reading.next().bytes); });
       ++found_.num_blocks;
     }
   }
