@@ -1,23 +1,11 @@
 #include "checkpoint/direct_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <new>
 
 namespace checkpoint {
-
-AlignedBuffer::AlignedBuffer(int64_t bytes)
-    : bytes_(align_up(bytes)),
-      data_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(bytes_)))) {
-  if (!data_ && bytes_ > 0) throw std::bad_alloc();
-  ::madvise(data_.get(), static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // a wish
-}
-
-void AlignedBuffer::Free::operator()(std::byte* data) const { std::free(data); }
 
 DirectFile::DirectFile(const TemporaryFile& file) : file_(file) {
   direct_ = FileDescriptor(::open(file.temporary_path().c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW));

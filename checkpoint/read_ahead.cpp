@@ -34,17 +34,11 @@ ReadAhead::Read ReadAhead::next() {
   ++num_taken_;
   bytes_ahead_ -= bytes_of(i);
   changed_.notify_all();
-  std::shared_ptr<AlignedBuffer> buffer(places_[i].buffer.release(), [this](AlignedBuffer* own) { give_back(own); });
-  lock.unlock();  // a buffer may go back here
+  std::shared_ptr<AlignedBuffer> buffer(places_[i].buffer.release(),
+                                        [pool = buffers_](AlignedBuffer* own) { pool->give_back(own); });
   if (places_[i].failure) std::rethrow_exception(places_[i].failure);
   std::byte* const data = wanted_[i].to != nullptr ? wanted_[i].to : buffer->data();
   return {{data, static_cast<size_t>(bytes_of(i))}, std::move(buffer)};
-}
-
-void ReadAhead::give_back(AlignedBuffer* buffer) {
-  if (buffer == nullptr) return;
-  const std::lock_guard lock(mutex_);
-  free_.emplace_back(buffer);
 }
 
 int64_t ReadAhead::bytes_of(size_t i) const { return checkpoint::bytes_of(checkpoint_.index, wanted_[i].block); }
@@ -52,14 +46,6 @@ int64_t ReadAhead::bytes_of(size_t i) const { return checkpoint::bytes_of(checkp
 bool ReadAhead::may_claim() const {
   if (num_claimed_ == wanted_.size() || num_claimed_ == num_taken_) return true;
   return num_claimed_ - num_taken_ < kMostBlocksAhead && bytes_ahead_ + bytes_of(num_claimed_) <= kMostBytesAhead;
-}
-
-std::unique_ptr<AlignedBuffer> ReadAhead::claim_buffer(int64_t bytes) {
-  if (free_.empty()) return std::make_unique<AlignedBuffer>(std::max(bytes, kBlockBytes));
-  std::unique_ptr<AlignedBuffer> buffer = std::move(free_.back());
-  free_.pop_back();
-  if (buffer->bytes() < bytes) buffer = std::make_unique<AlignedBuffer>(bytes);
-  return buffer;
 }
 
 void ReadAhead::read_blocks() {
@@ -71,15 +57,16 @@ void ReadAhead::read_blocks() {
     const Wanted& wanted = wanted_[num_claimed_];
     Place& place = places_[num_claimed_];
     bytes_ahead_ += bytes_of(num_claimed_++);
+    lock.unlock();
     std::exception_ptr failure;
     try {
-      if (wanted.to == nullptr) place.buffer = claim_buffer(checkpoint::bytes_of(checkpoint_.index, wanted.block));
-      lock.unlock();
+      if (wanted.to == nullptr)
+        place.buffer = buffers_->take(std::max(kBlockBytes, checkpoint::bytes_of(checkpoint_.index, wanted.block)));
       reader.read(wanted.block, wanted.to != nullptr ? wanted.to : place.buffer->data());
     } catch (const std::exception&) {
       failure = std::current_exception();
     }
-    if (!lock.owns_lock()) lock.lock();
+    lock.lock();
     place.failure = failure;
     place.is_read = true;
     changed_.notify_all();

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "checkpoint/aligned_buffer.h"
 #include "checkpoint/block_reader.h"
-#include "checkpoint/direct_file.h"
 
 namespace checkpoint {
 
@@ -30,7 +30,7 @@ class ReadAhead {
 
   ReadAhead(const OpenCheckpoint& checkpoint, std::vector<Wanted> wanted);
   ReadAhead(const ReadAhead&) = delete;
-  ~ReadAhead();  ///< what is still to be read is not; nobody holds a buffer
+  ~ReadAhead();  ///< what is still to be read is not
 
   /// The next one, compared with its hash. What BlockReader::read() throws: the one after it can be asked for all the
   /// same.
@@ -45,12 +45,11 @@ class ReadAhead {
 
   void read_blocks();
   bool may_claim() const;
-  std::unique_ptr<AlignedBuffer> claim_buffer(int64_t bytes);
-  void give_back(AlignedBuffer* buffer);
   int64_t bytes_of(size_t i) const;
 
   const OpenCheckpoint& checkpoint_;
   const std::vector<Wanted> wanted_;
+  std::shared_ptr<BufferPool> buffers_ = std::make_shared<BufferPool>();  // whoever holds a buffer holds it too
 
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
@@ -58,7 +57,6 @@ class ReadAhead {
   size_t num_claimed_ = 0;     // blocks that a thread reads, or has read
   size_t num_taken_ = 0;
   int64_t bytes_ahead_ = 0;  // of those that are claimed and not taken
-  std::vector<std::unique_ptr<AlignedBuffer>> free_;
   bool is_over_ = false;
   std::vector<std::thread> threads_;
 };

@@ -124,8 +124,9 @@ class Load {
       return reading.next();
     } catch (const tensor::Error& error) {
       if (failure_.empty()) failure_ = error.what();
-      wrong_.resize(static_cast<size_t>(bytes_of(checkpoint_.index, block)));
-      return {wrong_, nullptr};
+      const int64_t bytes = bytes_of(checkpoint_.index, block);
+      auto wrong = std::make_shared<AlignedBuffer>(bytes);
+      return {{wrong->data(), static_cast<size_t>(bytes)}, wrong};
     }
   }
 
@@ -257,7 +258,6 @@ class Load {
   size_t num_posted_ = 0, num_done_ = 0;
   int64_t bytes_receiving_ = 0, bytes_sending_ = 0;
   std::deque<Message> receiving_, sending_;  // oldest first
-  std::vector<std::byte> wrong_;
   std::string failure_;
 };
 

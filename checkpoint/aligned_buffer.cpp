@@ -1,0 +1,38 @@
+#include "checkpoint/aligned_buffer.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <new>
+
+namespace checkpoint {
+
+AlignedBuffer::AlignedBuffer(int64_t bytes)
+    : bytes_(align_up(bytes)),
+      data_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(bytes_)))) {
+  if (!data_ && bytes_ > 0) throw std::bad_alloc();
+  ::madvise(data_.get(), static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // a wish
+}
+
+void AlignedBuffer::Free::operator()(std::byte* data) const { std::free(data); }
+
+std::unique_ptr<AlignedBuffer> BufferPool::take(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<AlignedBuffer> buffer;
+  if (!free_.empty()) {
+    buffer = std::move(free_.back());
+    free_.pop_back();
+  }
+  if (buffer == nullptr || buffer->bytes() < bytes) {
+    buffer = std::make_unique<AlignedBuffer>(bytes);
+  }
+  return buffer;
+}
+
+void BufferPool::give_back(AlignedBuffer* buffer) {
+  if (buffer == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  free_.emplace_back(buffer);
+}
+
+}  // namespace checkpoint
