@@ -2,13 +2,18 @@
 ///
 ///   STORAGE_FAULT="op=fsync,rename path=*/index.h5* rank=0 at=2 times=1 do=ENOSPC" LD_PRELOAD=libstorage_faults.so ...
 ///
-///   op     open (to write), open_read, fallocate, truncate, write, fsync, close, rename, mkdir, remove; left out: all
-///   path   a shell pattern, whose * matches slashes too; of a rename either path; left out: all
-///   rank   of MPI_COMM_WORLD (Open MPI's variable); left out: all
-///   at     the first call that is struck, counted from 1 among those that match; left out: 1
-///   times  how many are struck in a row; 0: all from there on; left out: 1
-///   do     the name of an errno: the call fails so. kill: SIGKILL instead of the call. kill_after: after it.
-///          wait: a second before it
+///   op      some of open (to write), open_read, fallocate, truncate, write, write_direct, fsync, close, rename, mkdir,
+///           remove; left out: all
+///   path    a shell pattern, whose * matches slashes too; of a rename either path; left out: all
+///   rank    of MPI_COMM_WORLD, from Open MPI's variable; left out: all
+///   at      the first call that is struck, counted from 1 among those that match; left out: 1
+///   times   how many are struck in a row; 0: all from there on; left out: 1
+///   do      ENOSPC, EIO, ...: the call fails so
+///           kill, kill_after: the call is replaced, or followed, by SIGKILL
+///           wait: a second passes before it
+///
+/// The first call that is struck is told of on stderr.
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -16,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
@@ -63,10 +69,11 @@ class Fault {
 
   bool strikes(const char* op, std::initializer_list<Place> places) {
     if (!is_here_ || !has(op)) return false;
-    bool matches = false;
-    for (const Place& place : places) matches |= fnmatch(pattern_.c_str(), place.path().c_str(), 0) == 0;
-    if (!matches) return false;
+    const auto matches = [&](const Place& place) { return fnmatch(pattern_.c_str(), place.path().c_str(), 0) == 0; };
+    const Place* const place = std::find_if(places.begin(), places.end(), matches);
+    if (place == places.end()) return false;
     const long call = ++num_matched_;
+    if (call == at_) fprintf(stderr, "storage fault: %s of %s\n", op, place->path().c_str());
     return call >= at_ && (times_ == 0 || call < at_ + times_);
   }
 
@@ -127,6 +134,8 @@ Function* next(Function*, const char* name) {
 }
 #define NEXT(name) next(&::name, #name)
 
+const char* op_of_write(int fd) { return (fcntl(fd, F_GETFL) & O_DIRECT) != 0 ? "write_direct" : "write"; }
+
 const char* op_of_open(int flags) { return (flags & (O_ACCMODE | O_CREAT)) == O_RDONLY ? "open_read" : "open"; }
 
 }  // namespace
@@ -171,13 +180,13 @@ int ftruncate64(int fd, off64_t bytes) noexcept {
   return with_fault("truncate", {{fd}}, [&] { return NEXT(ftruncate64)(fd, bytes); });
 }
 ssize_t write(int fd, const void* from, size_t bytes) {
-  return with_fault("write", {{fd}}, [&] { return NEXT(write)(fd, from, bytes); });
+  return with_fault(op_of_write(fd), {{fd}}, [&] { return NEXT(write)(fd, from, bytes); });
 }
 ssize_t pwrite(int fd, const void* from, size_t bytes, off_t offset) {
-  return with_fault("write", {{fd}}, [&] { return NEXT(pwrite)(fd, from, bytes, offset); });
+  return with_fault(op_of_write(fd), {{fd}}, [&] { return NEXT(pwrite)(fd, from, bytes, offset); });
 }
 ssize_t pwrite64(int fd, const void* from, size_t bytes, off64_t offset) {
-  return with_fault("write", {{fd}}, [&] { return NEXT(pwrite64)(fd, from, bytes, offset); });
+  return with_fault(op_of_write(fd), {{fd}}, [&] { return NEXT(pwrite64)(fd, from, bytes, offset); });
 }
 int fsync(int fd) {
   return with_fault("fsync", {{fd}}, [&] { return NEXT(fsync)(fd); });
