@@ -39,6 +39,15 @@ bool is_leftover(std::string_view name) {
   return at != std::string_view::npos && step_of(name.substr(0, at)).has_value();
 }
 
+bool is_leftover_of_latest(std::string_view name) {
+  return name.starts_with(fmt::format("{}{}", kLatestFile, kTemporarySuffix));
+}
+
+/// "DIR/step_00000100" -> "DIR/trash_step_00000100"
+std::string trash_of(const std::string& path) {
+  return fmt::format("{}/{}{}", folder_of(path), kTrashPrefix, path.substr(path.find_last_of('/') + 1));
+}
+
 /// Names in a folder; none where it does not exist.
 std::vector<std::string> names_in(const std::string& dir) {
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(dir.c_str()), ::closedir);
@@ -57,6 +66,30 @@ std::vector<std::string> names_in(const std::string& dir) {
 bool is_real_folder(const std::string& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+[[noreturn]] void naming_failed(const std::string& path, int error) {
+  throw tensor::StorageError(fmt::format(
+      "{}: the new checkpoint cannot be given its name: {}.\n  Fix: look at the disk or network file system "
+      "behind that folder.",
+      path, errno_text(error)));
+}
+
+/// Gives `temporary` the name `path`. Returns where that is now which had the name before; empty: nothing had.
+std::string take_name(const std::string& temporary, const std::string& path) {
+  if (::rename(temporary.c_str(), path.c_str()) == 0) return "";
+  if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) naming_failed(path, errno);
+  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return temporary;
+  if (errno != EINVAL && errno != ENOSYS) naming_failed(path, errno);
+  // this file system cannot exchange names: for a moment nothing has it
+  const std::string trash = trash_of(path);
+  std::error_code ignored;
+  std::filesystem::remove_all(trash, ignored);
+  if (::rename(path.c_str(), trash.c_str()) != 0) naming_failed(path, errno);
+  if (::rename(temporary.c_str(), path.c_str()) == 0) return trash;
+  const int error = errno;
+  (void)::rename(trash.c_str(), path.c_str());
+  naming_failed(path, error);
 }
 
 void create_folder(const std::string& dir) {
@@ -90,9 +123,16 @@ std::optional<Candidate> latest_checkpoint(const std::string& dir) {
   return std::move(candidates.back());
 }
 
+void publish_checkpoint(const std::string& temporary, const std::string& path) {
+  const std::string old = take_name(temporary, path);
+  sync_folder(folder_of(path));
+  std::error_code error;  // what cannot be deleted is in nobody's way
+  if (!old.empty()) std::filesystem::remove_all(old, error);
+}
+
 void remove_checkpoint(const std::string& dir, int64_t step) {
   const std::string name = folder_name(step);
-  const std::string trash = fmt::format("{}/{}{}", dir, kTrashPrefix, name);
+  const std::string trash = trash_of(dir + "/" + name);
   std::error_code error;
   std::filesystem::remove_all(trash, error);
   std::filesystem::rename(dir + "/" + name, trash, error);
@@ -134,11 +174,15 @@ void create_checkpoint_folder(const std::string& dir) { create_folder(dir); }
 void remove_leftovers(const std::string& dir) {
   for (const std::string& name : names_in(dir)) {
     std::error_code error;  // what cannot be deleted is in nobody's way
-    if (is_leftover(name) && is_real_folder(dir + "/" + name)) std::filesystem::remove_all(dir + "/" + name, error);
+    const bool is_folder = is_real_folder(dir + "/" + name);
+    if (is_folder ? is_leftover(name) : is_leftover_of_latest(name)) {
+      std::filesystem::remove_all(dir + "/" + name, error);
+    }
   }
 }
 
 void require_free_space(const std::string& dir, int64_t bytes) {
+  const TemporaryFile probe(dir + "/" + kLatestFile);  // says why where one may not write
   struct statvfs status {};
   if (::statvfs(dir.c_str(), &status) != 0) {
     throw tensor::StorageError(fmt::format(

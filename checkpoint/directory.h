@@ -23,6 +23,10 @@ std::string folder_name(int64_t step);                            ///< "step_000
 std::vector<Candidate> list_checkpoints(const std::string& dir);  ///< by step; empty where there is no folder
 std::optional<Candidate> latest_checkpoint(const std::string& dir);
 
+/// Gives the folder `temporary`, a whole checkpoint beside it, the name `path`, and the name to disk. A checkpoint that
+/// had the name, as a run has that went back, is there until then. StorageError.
+void publish_checkpoint(const std::string& temporary, const std::string& path);
+
 bool is_pinned(const std::string& path);  ///< has a KEEP file
 /// A folder that goes is renamed first: what has a checkpoint's name is whole at every moment. StorageError.
 void remove_checkpoint(const std::string& dir, int64_t step);
@@ -41,7 +45,7 @@ void create_checkpoint_folder(const std::string& dir);  ///< where it is missing
 /// there.
 void remove_leftovers(const std::string& dir);
 
-/// StorageError where `dir` has less room than `bytes`.
+/// StorageError where nothing can be written to `dir`, or it has less room than `bytes`.
 void require_free_space(const std::string& dir, int64_t bytes);
 
 }  // namespace checkpoint

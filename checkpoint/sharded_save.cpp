@@ -99,16 +99,7 @@ void publish(const std::string& temporary, const std::string& path, const Index&
   write_index(temporary + "/" + kIndexFile, index);
   write_manifest(temporary, index);
   for (const std::string folder : {"/shards", ""}) sync_folder(temporary + folder);
-  std::error_code error;
-  fs::remove_all(path, error);  // of the same step: a run that went back saves it again
-  fs::rename(temporary, path, error);
-  if (error) {
-    throw tensor::StorageError(fmt::format(
-        "{}: the new checkpoint cannot be given its name: {}.\n  Fix: look at the disk or network file system "
-        "behind that folder.",
-        path, error.message()));
-  }
-  sync_folder(folder_of(path));
+  publish_checkpoint(temporary, path);
 }
 
 /// What went wrong on any rank, in one text.

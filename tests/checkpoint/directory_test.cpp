@@ -199,6 +199,37 @@ TEST_F(Directory, ForgetsInterruptedSavesAndDeletions) {
   EXPECT_THAT(names(), UnorderedElementsAre("latest", "step_00000010", "notes.tmp-0badcafe", "trash_notes"));
 }
 
+TEST_F(Directory, ForgetsAnInterruptedPointerToTheLatest) {
+  save(10);
+  write_file(dir_ + "/latest.tmp-0badcafe", "step_0000");
+  write_file(dir_ + "/latest.txt", "mine");
+
+  checkpoint::remove_leftovers(dir_);
+
+  EXPECT_THAT(names(), UnorderedElementsAre("latest", "latest.txt", "step_00000010"));
+}
+
+TEST_F(Directory, PublishesInPlaceOfAnotherOfTheSameStep) {
+  write_file(save(10) + "/notes.txt", "of the first");
+  std::filesystem::rename(dir_ + "/step_00000010", dir_ + "/first");
+  save(10);
+  std::filesystem::rename(dir_ + "/step_00000010", dir_ + "/step_00000010.tmp-0badcafe");
+  std::filesystem::rename(dir_ + "/first", dir_ + "/step_00000010");
+
+  checkpoint::publish_checkpoint(dir_ + "/step_00000010.tmp-0badcafe", dir_ + "/step_00000010");
+
+  EXPECT_THAT(names(), UnorderedElementsAre("latest", "step_00000010"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/step_00000010/notes.txt"));
+  EXPECT_TRUE(rank_.resume_newest(dir_, state_));
+}
+
+TEST_F(Directory, SaysThatANameCannotBeGiven) {
+  const std::string message = message_of<tensor::StorageError>(
+      [&] { checkpoint::publish_checkpoint(dir_ + "/step_00000010.tmp-0badcafe", dir_ + "/step_00000010"); });
+
+  EXPECT_THAT(message, HasSubstr(dir_ + "/step_00000010: the new checkpoint cannot be given its name: No such file"));
+}
+
 TEST_F(Directory, PointsToTheLatest) {
   save(10);
 
