@@ -39,10 +39,6 @@ bool is_leftover(std::string_view name) {
   return at != std::string_view::npos && step_of(name.substr(0, at)).has_value();
 }
 
-bool is_leftover_of_latest(std::string_view name) {
-  return name.starts_with(fmt::format("{}{}", kLatestFile, kTemporarySuffix));
-}
-
 /// "DIR/step_00000100" -> "DIR/trash_step_00000100"
 std::string trash_of(const std::string& path) {
   return fmt::format("{}/{}{}", folder_of(path), kTrashPrefix, path.substr(path.find_last_of('/') + 1));
@@ -92,6 +88,13 @@ std::string take_name(const std::string& temporary, const std::string& path) {
   naming_failed(path, error);
 }
 
+/// A run that went back saves the step of a pinned checkpoint again: the pinned one stays, under another name.
+void set_aside(const std::string& path) {
+  std::string aside;
+  for (int i = 1; aside.empty() || std::filesystem::exists(aside); ++i) aside = fmt::format("{}.kept-{}", path, i);
+  if (::rename(path.c_str(), aside.c_str()) != 0) naming_failed(aside, errno);
+}
+
 void create_folder(const std::string& dir) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
@@ -124,6 +127,7 @@ std::optional<Candidate> latest_checkpoint(const std::string& dir) {
 }
 
 void publish_checkpoint(const std::string& temporary, const std::string& path) {
+  if (is_pinned(path)) set_aside(path);
   const std::string old = take_name(temporary, path);
   sync_folder(folder_of(path));
   std::error_code error;  // what cannot be deleted is in nobody's way
@@ -174,10 +178,17 @@ void create_checkpoint_folder(const std::string& dir) { create_folder(dir); }
 void remove_leftovers(const std::string& dir) {
   for (const std::string& name : names_in(dir)) {
     std::error_code error;  // what cannot be deleted is in nobody's way
-    const bool is_folder = is_real_folder(dir + "/" + name);
-    if (is_folder ? is_leftover(name) : is_leftover_of_latest(name)) {
-      std::filesystem::remove_all(dir + "/" + name, error);
-    }
+    if (is_leftover(name) && is_real_folder(dir + "/" + name)) std::filesystem::remove_all(dir + "/" + name, error);
+  }
+  remove_temporaries(dir + "/" + kLatestFile);
+}
+
+void remove_temporaries(const std::string& path) {
+  const std::string folder = folder_of(path), prefix = path.substr(path.find_last_of('/') + 1) + kTemporarySuffix;
+  for (const std::string& name : names_in(folder)) {
+    std::error_code error;
+    const std::string temporary = folder + "/" + name;
+    if (name.starts_with(prefix) && !is_real_folder(temporary)) std::filesystem::remove(temporary, error);
   }
 }
 

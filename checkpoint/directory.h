@@ -44,6 +44,7 @@ void create_checkpoint_folder(const std::string& dir);  ///< where it is missing
 /// Deletes what interrupted saves and deletions left behind. Only at start, while this run is the only one that writes
 /// there.
 void remove_leftovers(const std::string& dir);
+void remove_temporaries(const std::string& path);  ///< files that a TemporaryFile of this path left behind
 
 /// StorageError where nothing can be written to `dir`, or it has less room than `bytes`.
 void require_free_space(const std::string& dir, int64_t bytes);

@@ -1,6 +1,7 @@
 #include "checkpoint/hdf5.h"
 
 #include <array>
+#include <string_view>
 
 namespace checkpoint::hdf5 {
 namespace {
@@ -33,6 +34,13 @@ Handle& Handle::operator=(Handle&& other) noexcept {
     close_ = other.close_;
   }
   return *this;
+}
+
+Handle::~Handle() {
+  if (id_ < 0) return;
+  const hid_t errors = H5Eget_current_stack();  // every call clears it
+  (void)close();
+  (void)H5Eset_current_stack(errors);
 }
 
 bool Handle::close() {
@@ -88,9 +96,19 @@ Handle text_type(size_t size) {
   return is_ok ? std::move(type) : Handle();
 }
 
+/// Of a system call that failed HDF5 tells time, path and buffer; errno's text alone is what a reader wants.
+std::string without_details(const std::string& text) {
+  constexpr std::string_view kLabel = "error message = '";
+  const size_t label = text.find(kLabel);
+  if (label == std::string::npos) return text;
+  const size_t begin = label + kLabel.size();
+  return text.substr(begin, text.find('\'', begin) - begin);
+}
+
 std::string last_error() {
   std::string text;
   (void)H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
+  text = without_details(text);
   if (text.size() > kMaxErrorText) text.resize(kMaxErrorText);
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';

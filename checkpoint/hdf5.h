@@ -19,7 +19,7 @@ class Handle {
   Handle(hid_t id, Close how_to_close) : id_(id), close_(how_to_close) {}
   Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)), close_(other.close_) {}
   Handle& operator=(Handle&& other) noexcept;
-  ~Handle() { (void)close(); }
+  ~Handle();  ///< what HDF5 said of an error before is still there after it
 
   hid_t id() const { return id_; }
   explicit operator bool() const { return id_ >= 0; }

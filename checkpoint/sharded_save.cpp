@@ -211,6 +211,7 @@ void ShardedSave::publish_in_background(std::vector<std::string> contents, std::
   }
   is_publishing_ = true;
   publish_error_.clear();
+  warning_.clear();
   publisher_ = std::thread([this, places = std::move(places)] {
     try {
       IndexBuilder builder(info_);
@@ -218,13 +219,22 @@ void ShardedSave::publish_in_background(std::vector<std::string> contents, std::
         builder.add(static_cast<int>(rank), contents_[rank], places[rank]);
       }
       publish(temporary_, path_, builder.build());
-      point_to_latest(options_.dir, info_.progress.step);
-      keep_newest(options_.dir, info_.progress.step, options_.retention);
+      tidy();
     } catch (const std::exception& error) {
       publish_error_ = error.what();
     }
     is_publishing_ = false;
   });
+}
+
+/// The new checkpoint is there, whatever happens here.
+void ShardedSave::tidy() {
+  try {
+    point_to_latest(options_.dir, info_.progress.step);
+    keep_newest(options_.dir, info_.progress.step, options_.retention);
+  } catch (const tensor::StorageError& error) {
+    warning_ = error.what();
+  }
 }
 
 void ShardedSave::remove_temporary() {

@@ -52,12 +52,15 @@ class ShardedSave {
   bool is_under_way() const { return phase_ != Phase::idle; }
   bool is_busy() const;                              ///< this rank has work under way
   const std::string& path() const { return path_; }  ///< of the last checkpoint
+  /// On rank 0, of the last one published: what failed that it does not need, `latest` and the deletion of older ones.
+  const std::string& warning() const { return warning_; }
 
  private:
   enum class Phase { idle, writing, publishing };
 
   void begin_publishing();
   void publish_in_background(std::vector<std::string> contents, std::vector<Numbers> places);
+  void tidy();
   void wait();
   void remove_temporary();
 
@@ -74,7 +77,7 @@ class ShardedSave {
   std::vector<std::string> contents_;   // on rank 0: of all ranks' shards
   std::thread publisher_;               // rank 0
   std::atomic<bool> is_publishing_ = false;
-  std::string publish_error_;
+  std::string publish_error_, warning_;
 };
 
 /// The same at once, without background and retention. Returns the folder.

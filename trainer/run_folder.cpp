@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "checkpoint/directory.h"
 #include "checkpoint/file.h"
 #include "trainer/config_reader.h"
 
@@ -30,6 +31,12 @@ void write_file(const std::string& path, const std::string& text) {
 void create_run_folder(const Config& config) {
   create_folder(config.run.dir);
   create_folder(config.checkpoint.dir);
+}
+
+void remove_leftovers(const Config& config) {
+  const RunFolder folder{config.run.dir};
+  checkpoint::remove_leftovers(config.checkpoint.dir);
+  for (const std::string& file : {folder.config_file(), folder.plan_file()}) checkpoint::remove_temporaries(file);
 }
 
 void write_run_files(const Config& config, const Plan& plan) {

@@ -1,5 +1,6 @@
 #pragma once
-/// The folder of a run: config.toml (resolved), plan.json (of rank 0), log.txt, metrics.jsonl, checkpoints/, trace/.
+/// The folder of a run: config.toml (resolved), plan.json (of rank 0), log.txt, metrics.jsonl, checkpoints/, trace/,
+/// lock.
 
 #include <string>
 
@@ -14,11 +15,14 @@ struct RunFolder {
   std::string config_file() const { return dir + "/config.toml"; }
   std::string trace_dir() const { return dir + "/trace"; }
   std::string plan_file() const { return dir + "/plan.json"; }
+  std::string lock_file() const { return dir + "/lock"; }
 };
 
 /// The folder and the one for checkpoints, where they are missing.
 /// StorageError names the folder and what the system said.
 void create_run_folder(const Config& config);
+/// Deletes what a killed run left half-made. Only under the run's lock.
+void remove_leftovers(const Config& config);
 /// config.toml and plan.json.
 void write_run_files(const Config& config, const Plan& plan);
 

@@ -107,7 +107,8 @@ void TrainingRun::start() {
   if (context_.is_root()) {
     plan = make_plan(config_, context_.mesh().world_size());
     create_run_folder(config_);
-    checkpoint::remove_leftovers(config_.checkpoint.dir);
+    lock_.emplace(folder.lock_file());
+    remove_leftovers(config_);
   }
   saved_state_.require_free_space();
   if (context_.is_root()) {
@@ -284,7 +285,9 @@ void TrainingRun::finish_save() {
 void TrainingRun::say_saved() {
   num_failed_saves_ = 0;
   const std::chrono::duration<double> seconds = Clock::now() - save_begin_;
-  log_->to_file(fmt::format("saved {} in {:.3f} s", saved_state_.saving().path(), seconds.count()));
+  const checkpoint::ShardedSave& saving = saved_state_.saving();
+  log_->to_file(fmt::format("saved {} in {:.3f} s", saving.path(), seconds.count()));
+  if (!saving.warning().empty()) log_->warn(saving.warning());
 }
 
 /// Training goes on after a save that failed, on all ranks alike; not after too many, nor without the last one.
@@ -297,8 +300,10 @@ void TrainingRun::guard_save(const std::function<void()>& action) {
     ++num_failed_saves_;
     const bool is_last = is_finished() || agreed_.signal != 0;
     if (is_last || num_failed_saves_ > config_.checkpoint.max_failed_saves) throw;
-    log_->warn(fmt::format("{}\n  Save {} of at most {} that may fail in a row; training goes on.", error.what(),
-                           num_failed_saves_, config_.checkpoint.max_failed_saves));
+    if (context_.is_root()) {
+      log_->warn(fmt::format("{}\n  Save {} of at most {} that may fail in a row; training goes on.", error.what(),
+                             num_failed_saves_, config_.checkpoint.max_failed_saves));
+    }
   }
 }
 

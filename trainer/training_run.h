@@ -15,6 +15,7 @@
 #include "trainer/metrics.h"
 #include "trainer/plan.h"
 #include "trainer/progress.h"
+#include "trainer/run_lock.h"
 #include "trainer/saved_state.h"
 #include "trainer/stop_request.h"
 #include "trainer/trace_file.h"
@@ -86,6 +87,7 @@ class TrainingRun {
   double peak_flops_;
 
   // Exist from start() on.
+  std::optional<RunLock> lock_;  // on rank 0
   std::optional<Log> log_;
   std::optional<MetricsWriter> metrics_;  // on rank 0
   std::optional<TraceFile> trace_;        // where the config asks for it

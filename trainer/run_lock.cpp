@@ -1,0 +1,74 @@
+#include "trainer/run_lock.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <string_view>
+#include <thread>
+
+#include "tensor/error.h"
+
+namespace trainer {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kPatience{3};
+constexpr std::chrono::milliseconds kPause{50};
+
+/// False: another process holds it.
+bool try_to_lock(int fd) {
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return false;
+    if (errno != EINTR) return true;  // no locks here
+  }
+  return true;
+}
+
+std::string this_process() {
+  std::array<char, 256> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  return fmt::format("process {} on {}", ::getpid(), host.data());
+}
+
+/// What the holder wrote, without what a terminal would obey.
+std::string holder(int fd) {
+  std::array<char, 300> text{};
+  const ssize_t count = ::pread(fd, text.data(), text.size(), 0);
+  std::string name;
+  for (const char c : std::string_view(text.data(), count > 0 ? static_cast<size_t>(count) : 0)) {
+    if (c >= 0x20 && c < 0x7f) name += c;
+  }
+  return name.empty() ? "another process" : name;
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::string& path)
+    : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666)) {
+  if (fd_.get() < 0) {
+    throw tensor::StorageError(
+        fmt::format("{}: the run's lock cannot be opened: {}.\n  Fix: set run.dir to a folder "
+                    "that this user may write to.",
+                    path, checkpoint::errno_text(errno)));
+  }
+  for (const Clock::time_point begin = Clock::now(); !try_to_lock(fd_.get());) {
+    if (Clock::now() - begin > kPatience) {
+      throw tensor::LayoutError(
+          fmt::format("{} is held by {}: a run is under way in this folder, and two would overwrite each other's "
+                      "checkpoints.\n  Fix: wait for it, end it, or set another run.dir.",
+                      path, holder(fd_.get())));
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  const std::string own = this_process() + "\n";
+  // for the message above; nothing is lost without it
+  if (::ftruncate(fd_.get(), 0) == 0) (void)!::pwrite(fd_.get(), own.data(), own.size(), 0);
+}
+
+}  // namespace trainer
