@@ -18,6 +18,8 @@ namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
 constexpr int64_t kMaxId = 1 << 24;  // ids become array indices
+constexpr int kMaxDepth = 64;        // of lists in lists; those that we know lie eight deep
+constexpr size_t kMaxSplits = 64;    // each cuts the pieces of the one before, by recursion
 constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 /// A JSON value that knows where it stands, for messages.
@@ -79,12 +81,28 @@ class Node {
   std::string where_, path_;
 };
 
+/// How many lists and objects lie inside each other. Of valid JSON: what copies and prints it walks down by recursion.
+int depth_of(std::string_view text) {
+  int depth = 0, deepest = 0;
+  bool is_in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') is_in_string = !is_in_string;
+    if (is_in_string && text[i] == '\\') ++i;
+    if (is_in_string) continue;
+    if (text[i] == '[' || text[i] == '{') deepest = std::max(deepest, ++depth);
+    if (text[i] == ']' || text[i] == '}') --depth;
+  }
+  return deepest;
+}
+
 json parse_file(const std::string& path) {
   const ByteFile file(path, FileAccess::pread);
   if (file.size() > kMaxFileBytes)
     throw DataError(fmt::format("{}: has {} bytes; a tokenizer.json has a few million.", path, file.size()));
   std::string text(file.size(), '\0');
   file.read(0, file.size(), text.data());
+  if (depth_of(text) > kMaxDepth)
+    throw DataError(fmt::format("{}: its parts lie more than {} deep, which no tokenizer.json does.", path, kMaxDepth));
   try {
     return json::parse(text);
   } catch (const json::exception& error) {
@@ -189,6 +207,8 @@ void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
   if (root.type() == "Sequence") {
     const Node list = root["pretokenizers"];
     steps.clear();
+    if (list.size() > kMaxSplits)
+      list.refuse(fmt::format("it has {} steps; {} are the most.", list.size(), kMaxSplits));
     for (size_t i = 0; i < list.size(); ++i) steps.push_back(list.at(i));
   }
   for (size_t i = 0; i < steps.size(); ++i) {
