@@ -150,7 +150,8 @@ class SameLayoutResume(unittest.TestCase):
         for name in files_below(straight):
             self.assertTrue(read_bytes(os.path.join(straight, name)) == read_bytes(os.path.join(resumed, name)),
                             f"{name} has other bytes")
-        subprocess.run([OPTIONS.program, "checkpoint", "diff", straight, resumed], stdout=subprocess.DEVNULL, check=True)
+        diff = [OPTIONS.program, "checkpoint", "diff", straight, resumed]
+        subprocess.run(diff, stdout=subprocess.DEVNULL, check=True)
 
     def check(self, num_ranks, settings):
         self.make_place("straight")
