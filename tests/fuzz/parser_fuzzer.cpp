@@ -18,6 +18,7 @@
 
 /// HDF5 1.10 itself loses some memory when it fails to open a damaged file.
 extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
+extern "C" const char* __lsan_default_options() { return "print_suppressions=0"; }
 /// No parser needs that much.
 extern "C" const char* __asan_default_options() { return "max_allocation_size_mb=2048:hard_rss_limit_mb=3072"; }
 
