@@ -8,6 +8,7 @@
 #include "checkpoint/content_hash.h"
 #include "checkpoint/file.h"
 #include "checkpoint/format.h"
+#include "tensor/json_depth.h"
 
 namespace checkpoint {
 
@@ -46,11 +47,8 @@ Json read_json(const std::string& path) {
   std::string text(static_cast<size_t>(file.bytes()), '\0');
   file.read_at(0, text.data(), file.bytes());
   // ours is three deep; what hashes it walks down by recursion
-  const auto is_flat = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) damaged(path, "its parts lie too deep");
-    return true;
-  };
-  Json json = Json::parse(text, is_flat, /*allow_exceptions=*/false);
+  if (tensor::json_depth(text) > kMaxDepth) damaged(path, "its parts lie too deep");
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) damaged(path, "it is no JSON object");
   return json;
 }

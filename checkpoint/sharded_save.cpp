@@ -134,7 +134,7 @@ void ShardedSave::start(const RunInfo& info, std::vector<LocalFragment> owned) {
   }
   info_ = info;
   path_ = options_.dir + "/" + folder_name(info.progress.step);
-  temporary_ = fmt::format("{}{}{}-{}", path_, kTemporarySuffix, nonce_, ++num_started_);
+  temporary_ = fmt::format("{}{}{}-{:04d}", path_, kTemporarySuffix, nonce_, ++num_started_);
   phase_ = Phase::writing;
   if (owned.empty()) return;
   const std::string file = temporary_ + "/" + shard_file(wire_.rank());

@@ -4,7 +4,6 @@
 #include <pcre2.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "data/recent_unicode.h"
@@ -157,18 +156,37 @@ static pcre2_code* compile(std::string_view pattern, const std::string& where) {
   return code;
 }
 
-Regex::Regex(std::string_view pattern, const std::string& where) {
+Regex::Regex(std::string_view pattern, const std::string& where) : where_(where) {
   if (valid_utf8_prefix(pattern) != pattern.size()) throw DataError(fmt::format("{}: pattern is not UTF-8.", where));
   code_ = compile(translate_pattern(pattern, UnicodeClasses::of_pcre2, where), where);
   recent_code_ = compile(translate_pattern(pattern, UnicodeClasses::of_unicode_16, where), where);
 }
 
 Regex::Regex(Regex&& other) noexcept
-    : code_(std::exchange(other.code_, nullptr)), recent_code_(std::exchange(other.recent_code_, nullptr)) {}
+    : where_(std::move(other.where_)),
+      code_(std::exchange(other.code_, nullptr)),
+      recent_code_(std::exchange(other.recent_code_, nullptr)) {}
 
 Regex::~Regex() {
   pcre2_code_free(code_);
   pcre2_code_free(recent_code_);
+}
+
+/// Matches by the interpreter, whose stack is on the heap. Sane patterns take a few steps a byte, and go back over what
+/// they took; a hostile one would try its ways for ever.
+static int match_slowly(const pcre2_code* code, std::string_view text, size_t start, uint32_t options,
+                        pcre2_match_data* data) {
+  constexpr size_t kMostSteps = 20'000'000, kMostKibibytes = size_t{1} << 18;
+  const auto limited = [](size_t n) { return static_cast<uint32_t>(std::min<size_t>(n, UINT32_MAX)); };
+  pcre2_match_context* context = pcre2_match_context_create(nullptr);
+  CHECK(context, "memory for a match");
+  pcre2_set_match_limit(context, limited(kMostSteps + 16 * text.size()));
+  pcre2_set_depth_limit(context, UINT32_MAX);
+  pcre2_set_heap_limit(context, limited(kMostKibibytes + text.size()));
+  const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start,
+                                 options | PCRE2_NO_JIT, data, context);
+  pcre2_match_context_free(context);
+  return result;
 }
 
 std::optional<Regex::Match> Regex::find(std::string_view text, size_t start, Scratch& scratch) const {
@@ -177,15 +195,16 @@ std::optional<Regex::Match> Regex::find(std::string_view text, size_t start, Scr
   constexpr uint32_t kOptions = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
   const pcre2_code* code = scratch.may_hold_recent_ ? recent_code_ : code_;
   int result = pcre2_match(code, subject, text.size(), start, kOptions, scratch.data_, nullptr);
-  if (result == PCRE2_ERROR_JIT_STACKLIMIT || result == PCRE2_ERROR_MATCHLIMIT) {  // the interpreter uses the heap
-    pcre2_match_context* context = pcre2_match_context_create(nullptr);
-    pcre2_set_match_limit(context, std::numeric_limits<uint32_t>::max());
-    pcre2_set_depth_limit(context, std::numeric_limits<uint32_t>::max());
-    pcre2_set_heap_limit(context, std::numeric_limits<uint32_t>::max());
-    result = pcre2_match(code, subject, text.size(), start, kOptions | PCRE2_NO_JIT, scratch.data_, context);
-    pcre2_match_context_free(context);
+  if (result == PCRE2_ERROR_JIT_STACKLIMIT || result == PCRE2_ERROR_MATCHLIMIT) {
+    result = match_slowly(code, text, start, kOptions, scratch.data_);
   }
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  if (result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_HEAPLIMIT) {
+    throw DataError(
+        fmt::format("{}: a pattern tries too many ways to match a text of {} bytes.\n"
+                    "  Fix: take a tokenizer whose patterns have no repetition inside another, as (a+)+ has.",
+                    where_, text.size()));
+  }
   CHECK(result >= 0, "pcre2_match failed with {} on a text of {} bytes", result, text.size());
   const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(scratch.data_);
   return Match{.begin = bounds[0], .end = bounds[1]};

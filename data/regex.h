@@ -44,9 +44,11 @@ class Regex {
   Regex& operator=(Regex&&) = delete;
 
   /// The first match at or after `start` that is not empty. `text` must be valid UTF-8, `start` on a character.
+  /// DataError where the pattern tries too many ways to match it.
   std::optional<Match> find(std::string_view text, size_t start, Scratch& scratch) const;
 
  private:
+  std::string where_;
   pcre2_real_code_8* code_;
   pcre2_real_code_8* recent_code_;  ///< knows the letters, marks and numbers of Unicode 15 and 16; slower
 };

@@ -8,6 +8,7 @@
 #include "data/byte_file.h"
 #include "data/utf8.h"
 #include "tensor/error.h"
+#include "tensor/json_depth.h"
 
 namespace data {
 
@@ -18,6 +19,8 @@ namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
 constexpr int64_t kMaxId = 1 << 24;  // ids become array indices
+constexpr int kMaxDepth = 64;        // of lists in lists; those that we know lie eight deep
+constexpr size_t kMaxSplits = 64;    // each cuts the pieces of the one before, by recursion
 constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 /// A JSON value that knows where it stands, for messages.
@@ -85,6 +88,8 @@ json parse_file(const std::string& path) {
     throw DataError(fmt::format("{}: has {} bytes; a tokenizer.json has a few million.", path, file.size()));
   std::string text(file.size(), '\0');
   file.read(0, file.size(), text.data());
+  if (tensor::json_depth(text) > kMaxDepth)
+    throw DataError(fmt::format("{}: its parts lie more than {} deep, which no tokenizer.json does.", path, kMaxDepth));
   try {
     return json::parse(text);
   } catch (const json::exception& error) {
@@ -189,6 +194,8 @@ void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
   if (root.type() == "Sequence") {
     const Node list = root["pretokenizers"];
     steps.clear();
+    if (list.size() > kMaxSplits)
+      list.refuse(fmt::format("it has {} steps; {} are the most.", list.size(), kMaxSplits));
     for (size_t i = 0; i < list.size(); ++i) steps.push_back(list.at(i));
   }
   for (size_t i = 0; i < steps.size(); ++i) {

@@ -6,7 +6,7 @@ set -euo pipefail
 # Tools count as present wherever they come from; libraries are asked of the package database.
 tools=(cmake:cmake ninja:ninja-build g++:g++ git:git pkg-config:pkg-config mpirun:openmpi-bin python3:python3 bible:bible-kjv)
 libraries=(libopenblas-openmp-dev libopenmpi-dev libtoml11-dev libcli11-dev libhdf5-dev libspdlog-dev libfmt-dev
-           nlohmann-json3-dev libpcre2-dev libxxhash-dev libgtest-dev libgmock-dev)
+           nlohmann-json3-dev libpcre2-dev libxxhash-dev libgtest-dev libgmock-dev python3-h5py)
 oldest_cmake=3.22
 
 fail() { printf 'scripts/setup.sh: %s\n' "$@" >&2; exit 1; }

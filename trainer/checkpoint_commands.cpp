@@ -70,7 +70,7 @@ ExitCode run(const CheckpointListCommand& command) {
 ExitCode run(const CheckpointInspectCommand& command) {
   const Index index = checkpoint::open_checkpoint(command.path).index;
   if (command.shows_config) {
-    fmt::print("{}", index.info.config_text);
+    fmt::print("{}", printable_lines(index.info.config_text));
     return ExitCode::finished;
   }
   print_run(index.info);

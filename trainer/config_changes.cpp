@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "trainer/printable.h"
+
 namespace trainer {
 
 namespace {
@@ -47,7 +49,7 @@ std::vector<std::string> config_changes(const std::string& before, const std::st
   for (const Entry& entry : entries_of(now)) {
     const auto found = old.find(entry.path);
     if (found != old.end() && found->second == entry.value) continue;
-    const std::string was = found == old.end() ? "was not there" : "was " + found->second;
+    const std::string was = found == old.end() ? "was not there" : "was " + printable(found->second);
     changes.push_back(fmt::format("{} = {} ({})", entry.path, entry.value, was));
   }
   return changes;

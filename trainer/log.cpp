@@ -6,6 +6,7 @@
 
 #include "tensor/error.h"
 #include "trainer/console_sink.h"
+#include "trainer/printable.h"
 
 namespace trainer {
 namespace {
@@ -34,20 +35,6 @@ std::unique_ptr<spdlog::logger> file_logger(const std::string& path) {
   return logger;
 }
 
-/// Lines stay lines; every other control byte becomes \xNN.
-std::string without_control_bytes(const std::string& message) {
-  std::string text;
-  for (const char c : message) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c != '\n' && (byte < 0x20 || byte == 0x7f)) {
-      text += fmt::format("\\x{:02x}", byte);
-    } else {
-      text += c;
-    }
-  }
-  return text;
-}
-
 }  // namespace
 
 Log::Log(const LogOptions& options)
@@ -64,24 +51,24 @@ Log::Log(const LogOptions& options)
 Log::~Log() { show_live(""); }
 
 void Log::info(const std::string& message) {
-  const std::string text = without_control_bytes(message);
+  const std::string text = printable_lines(message);
   console_->info(text);
   file_->info(text);
 }
 
 void Log::warn(const std::string& message) {
-  const std::string text = prefix() + "warning: " + without_control_bytes(message);
+  const std::string text = prefix() + "warning: " + printable_lines(message);
   console_->warn(text);
   file_->warn(text);
 }
 
 void Log::error(const std::string& message) {
-  const std::string text = prefix() + "error: " + without_control_bytes(message);
+  const std::string text = prefix() + "error: " + printable_lines(message);
   console_->error(text);
   file_->error(text);
 }
 
-void Log::to_file(const std::string& message) { file_->info(without_control_bytes(message)); }
+void Log::to_file(const std::string& message) { file_->info(printable_lines(message)); }
 
 void Log::set_step(int64_t step) { step_ = step; }
 
@@ -95,7 +82,7 @@ bool Log::has_terminal() const { return console_sink_->is_terminal() && speaker_
 int Log::terminal_width() const { return console_sink_->width(); }
 
 void Log::show_live(const std::string& line) {
-  if (has_terminal()) console_sink_->show_live(without_control_bytes(line));
+  if (has_terminal()) console_sink_->show_live(printable_lines(line));
 }
 
 }  // namespace trainer

@@ -24,4 +24,18 @@ inline std::string printable(const std::string& text) {
   return out;
 }
 
+/// Lines stay lines; every other control byte becomes \xNN.
+inline std::string printable_lines(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c != '\n' && (byte < 0x20 || byte == 0x7F)) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 }  // namespace trainer

@@ -1,6 +1,7 @@
 #include "trainer/training_run.h"
 
 #include <cstring>
+#include <filesystem>
 
 #include "checkpoint/directory.h"
 #include "model/flops.h"
@@ -59,6 +60,9 @@ TrainingRun::TrainingRun(const Workbench& bench)
   progress_.seed = static_cast<uint64_t>(config_.run.seed);
   learner_.check_parameter_count();
   refuse_to_mix_runs(config_);
+  const RunFolder folder{config_.run.dir};
+  // before another run under way there deletes what is loaded
+  if (context_.is_root() && std::filesystem::exists(folder.lock_file())) lock_.emplace(folder.lock_file());
   const Clock::time_point begin = Clock::now();
   resumed_ = saved_state_.load();
   load_time_ = Clock::now() - begin;
@@ -107,7 +111,7 @@ void TrainingRun::start() {
   if (context_.is_root()) {
     plan = make_plan(config_, context_.mesh().world_size());
     create_run_folder(config_);
-    lock_.emplace(folder.lock_file());
+    if (!lock_) lock_.emplace(folder.lock_file());
     remove_leftovers(config_);
   }
   saved_state_.require_free_space();
@@ -155,6 +159,7 @@ StepMetrics TrainingRun::train_step() {
   const Clock::time_point begin = Clock::now();
   const int64_t step = progress_.step + 1;
   log_->set_step(step);
+  context_.ledger().end_step();  // what evaluation and saving moved is no step's
   const double lr = lr_schedule_.at(step);
   const data::Batch batch = loader_->next();
   checkpoint::ShardedSave& saving = saved_state_.saving();

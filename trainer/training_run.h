@@ -86,8 +86,9 @@ class TrainingRun {
   double flops_per_token_;
   double peak_flops_;
 
+  std::optional<RunLock> lock_;  // on rank 0; from start() on at the latest
+
   // Exist from start() on.
-  std::optional<RunLock> lock_;  // on rank 0
   std::optional<Log> log_;
   std::optional<MetricsWriter> metrics_;  // on rank 0
   std::optional<TraceFile> trace_;        // where the config asks for it

@@ -165,6 +165,27 @@ TEST(Tokenizer, RefusesDamagedFiles) {
   expect_refused([](json& t) { t = json::array(); }, "has no \"model\"");
 }
 
+TEST(Tokenizer, RefusesPartsThatLieTooDeep) {
+  const size_t depth = 1'000'000;  // walking down by recursion would end the process
+  const TempFolder folder;
+  for (const char* key : {"truncation", "post_processor", "pre_tokenizer"}) {
+    json tokenizer = golden_tokenizer("gpt2");
+    tokenizer[key] = "DEEP";
+    std::string text = tokenizer.dump();
+    text.replace(text.find("\"DEEP\""), 6, std::string(depth, '[') + std::string(depth, ']'));
+    EXPECT_THROW(load_tokenizer(folder.write("deep.json", text)), tensor::DataError) << key;
+  }
+}
+
+TEST(Tokenizer, RefusesMoreStepsThanAnyTokenizerHas) {
+  expect_refused(
+      [](json& t) {
+        const json digits = {{"type", "Digits"}};
+        t["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", std::vector<json>(10'000, digits)}};
+      },
+      "it has 10000 steps");
+}
+
 TEST(Tokenizer, RefusesFilesThatAreNotJson) {
   const TempFolder folder;
   EXPECT_THROW(load_tokenizer(folder.path("missing.json")), tensor::DataError);
@@ -200,6 +221,15 @@ TEST(Regex, MatchesLongRunsInLinearTime) {
   scratch.look_at(text);
   EXPECT_EQ(regex.find(text, 0, scratch)->end, 3'999'999u);
   EXPECT_EQ(regex.find(text, 4'000'000, scratch)->end, 8'000'000u);
+}
+
+TEST(Regex, GivesUpWherePatternsTryTooManyWays) {
+  const data::Regex regex("(?:a+)+[bc]", "t.json: pre_tokenizer");
+  data::Regex::Scratch scratch;
+  const std::string text = std::string(60, 'a') + "d";  // 2^60 ways
+  scratch.look_at(text);
+
+  EXPECT_THROW(regex.find(text, 0, scratch), tensor::DataError);
 }
 
 /// Merging by definition: again and again the first-learned pair, the leftmost of several.

@@ -35,5 +35,10 @@ TEST(ConfigChanges, NameKeysOfANewerVersion) {
   EXPECT_THAT(config_changes("", "[train]\nsteps = 3\n"), ElementsAre("train.steps = 3 (was not there)"));
 }
 
+TEST(ConfigChanges, PrintNoControlBytesOfACheckpoint) {
+  EXPECT_THAT(config_changes("[train]\nsteps = \x1b[31m3\n", "[train]\nsteps = 3\n"),
+              ElementsAre("train.steps = 3 (was \\x1b[31m3)"));
+}
+
 }  // namespace
 }  // namespace trainer

@@ -2,6 +2,7 @@
 import argparse
 import ctypes
 import errno
+import itertools
 import os
 import resource
 import signal
@@ -18,11 +19,13 @@ MAX_FAILED_SAVES = 3  # the default of checkpoint.max_failed_saves
 # Operation and path of what is struck. Rank 1 has a shard only; all else is rank 0's.
 SHARD_FAULTS = [(op, "*/rank_0000{rank}.h5*") for op in ("open", "fallocate", "fsync", "rename")]
 COMMIT_FAULTS = [("fsync", "*/index.h5*"), ("rename", "*/index.h5*")]
-COMMIT_FAULTS += [(op, f"*/{name}*") for name in ("MANIFEST.json", "latest")
-                  for op in ("open", "write", "fsync", "rename")]
-FOLDER_FAULTS = [("mkdir", "*/step_*.tmp-????????"), ("fsync", "*/shards/000"), ("fsync", "*/step_*.tmp-????????"),
-                 ("rename", "*/step_????????"), ("fsync", "*/checkpoints")]
-# HDF5 makes these calls; what it says then does not always have the reason.
+COMMIT_FAULTS += [(op, "*/MANIFEST.json*") for op in ("open", "write", "fsync", "rename")]
+FOLDER_FAULTS = [("fsync", "*/shards/000"), ("fsync", "*/step_*.tmp-????????-????"), ("rename", "*/step_????????"),
+                 ("fsync", "*/checkpoints")]
+MKDIR_FAULTS = [("mkdir", "*/step_*.tmp-????????-????"), ("mkdir", "*/shards"), ("mkdir", "*/shards/000")]
+# What comes after a checkpoint is published.
+TIDYING_FAULTS = [(op, "*/latest*") for op in ("open", "write", "fsync", "rename")]
+# HDF5 makes these calls.
 HDF5_FAULTS = [("open", "*/index.h5*"), ("write", "*/index.h5*"), ("write", "*/rank_00000.h5*"),
                ("truncate", "*/rank_00000.h5*"), ("close", "*/rank_00000.h5*")]
 
@@ -55,8 +58,7 @@ class SaveFaults(unittest.TestCase):
 
     def expect_one_save_lost(self, job, op, path, rank, error):
         """The first of three fails. Gives the warning."""
-        at = 2 if (op, path) == ("open", "*/latest*") else 1  # the first is the question at start whether one may write
-        code = job.run("checkpoint.async=false", fault=f"op={op} path={path} rank={rank} at={at} do={error}")
+        code = job.run("checkpoint.async=false", fault=f"op={op} path={path} rank={rank} do={error}")
 
         self.assertEqual(code, 0, job.output())
         self.assertEqual([line["step"] for line in job.metrics()], [1, 2, 3, 4, 5, 6])
@@ -69,19 +71,19 @@ class SaveFaults(unittest.TestCase):
 
     def test_an_error_costs_one_save_and_says_where_and_why(self):
         faults = [(*fault, rank) for rank in (0, 1) for fault in SHARD_FAULTS]
-        faults += [(*fault, 0) for fault in COMMIT_FAULTS + FOLDER_FAULTS]
-        for op, path, rank in faults:
-            for error in ("ENOSPC", "EIO", "ESTALE"):
-                with self.subTest(op=op, path=path, rank=rank, error=error):
-                    warning = self.expect_one_save_lost(self.job(), op, path.format(rank=rank), rank, error)
+        faults += [(*fault, 0) for fault in COMMIT_FAULTS + FOLDER_FAULTS + MKDIR_FAULTS]
+        for (op, path, rank), error in zip(faults, itertools.cycle(("ENOSPC", "EIO", "ESTALE", "EIO"))):
+            with self.subTest(op=op, path=path, rank=rank, error=error):
+                job = self.job(num_ranks=1 if op == "mkdir" else 2)  # of two, the first makes it for both
+                warning = self.expect_one_save_lost(job, op, path.format(rank=rank), rank, error)
 
-                    self.assertIn(os.strerror(getattr(errno, error)), warning)
-                    self.assertIn("/run/checkpoints", warning)
-                    if "rank_" in path:
-                        self.assertIn(f"warning: rank {rank}: ", warning)
-                        self.assertIn(f"/rank_{rank:05d}.h5", warning)
-                    elif not path.endswith("?"):
-                        self.assertIn(path.strip("*"), warning)
+                self.assertIn(os.strerror(getattr(errno, error)), warning)
+                self.assertIn("/run/checkpoints", warning)
+                if "rank_" in path:
+                    self.assertIn(f"warning: rank {rank}: ", warning)
+                    self.assertIn(f"/rank_{rank:05d}.h5", warning)
+                elif op != "mkdir" and not path.endswith("?"):
+                    self.assertIn(path.strip("*"), warning)
 
     def test_an_error_that_hdf5_meets_costs_one_save_too(self):
         for op, path in HDF5_FAULTS:
@@ -89,6 +91,23 @@ class SaveFaults(unittest.TestCase):
                 warning = self.expect_one_save_lost(self.job(), op, path, 0, "EIO")
 
                 self.assertIn(path.strip("*"), warning)
+                self.assertIn(os.strerror(errno.EIO), warning)
+
+    def test_what_fails_after_a_checkpoint_is_published_costs_nothing(self):
+        for op, path in TIDYING_FAULTS + [("rename", "*/step_00000002")]:
+            for times in (1, 0):  # 0: for ever
+                with self.subTest(op=op, path=path, times=times):
+                    job = self.job(settings=["checkpoint.async=false", "checkpoint.max_failed_saves=1"])
+                    # the first open is the question at start whether one may write, the first rename the publication
+                    at = 2 if op in ("open", "rename") and (op, path) != ("rename", "*/latest*") else 1
+
+                    code = job.run(fault=f"op={op} path={path} rank=0 at={at} times={times} do=EIO")
+
+                    self.assertEqual(code, 0, job.output())
+                    self.assertIn(os.strerror(errno.EIO), job.text("run/log.txt"))
+                    self.assertNotIn("that may fail in a row", job.output())
+                    self.assertLessEqual({4, 6}, set(job.checkpoints()))
+                    self.assertEqual(job.damage(), "")
 
     def test_a_direct_write_that_fails_is_done_in_the_ordinary_way(self):
         for rank in (0, 1):
@@ -114,14 +133,14 @@ class SaveFaults(unittest.TestCase):
                 self.expect_whole(job, [4, 6])
 
     def test_too_many_failed_saves_end_the_run_and_leave_the_older_checkpoint(self):
-        for op, path, rank in [("fallocate", "*/rank_00001.h5*", 1), ("fsync", "*/index.h5*", 0),
-                               ("rename", "*/step_????????", 0), ("mkdir", "*/step_*", 0)]:
+        for op, path, rank in [("fallocate", "*/rank_00001.h5*", "rank=1"), ("fsync", "*/index.h5*", "rank=0"),
+                               ("rename", "*/step_????????", "rank=0"), ("mkdir", "*/step_*", "")]:
             for is_async in ("true", "false"):
                 with self.subTest(op=op, path=path, is_async=is_async):
                     job = self.job(settings=[f"checkpoint.async={is_async}"])
                     self.assertEqual(job.run("train.steps=2"), 0, job.output())
 
-                    code = job.run("train.steps=100", fault=f"op={op} path={path} rank={rank} times=0 do=ENOSPC")
+                    code = job.run("train.steps=100", fault=f"op={op} path={path} {rank} times=0 do=ENOSPC")
 
                     self.assertEqual(code, 6, job.output())
                     self.assertEqual(job.text("run/log.txt").count("that may fail in a row"), MAX_FAILED_SAVES)
@@ -213,6 +232,42 @@ class SaveFaults(unittest.TestCase):
             if subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode != 0:
                 self.skipTest("no tmpfs can be mounted here")
         self.addCleanup(subprocess.run, ["umount", folder], check=False)
+
+    def test_a_second_run_in_the_same_folder_is_refused(self):
+        job = self.job(settings=["checkpoint.every_steps=20"])
+        first = job.start("train.steps=1000000")
+        self.addCleanup(first.kill)
+        self.assertTrue(tiny_job.wait_until(job.checkpoints, 60), job.output())
+
+        with open(job.path("second.txt"), "w", encoding="utf-8") as file:
+            second = job.start("train.steps=1000000", output=file)
+            code = second.wait(timeout=60)
+
+        self.assertEqual(code, 3)
+        self.assertIn("/run/lock is held by process ", job.text("second.txt"))
+        self.assertEqual(job.text("second.txt").count("Fix: "), 1)
+        self.assertIsNone(first.poll(), "the first goes on")
+        for pid in job.ranks_below(first.pid):
+            os.kill(pid, signal.SIGTERM)
+        self.assertEqual(first.wait(timeout=60), 75, job.output())
+        steps = [line["step"] for line in job.metrics()]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+        self.assertEqual(job.damage(), "")
+
+    def test_a_pinned_checkpoint_stays_when_its_step_is_saved_again(self):
+        job = self.job(settings=["checkpoint.keep_last=0"])
+        self.assertEqual(job.run(), 0, job.output())
+        with open(job.path("run/checkpoints/step_00000004/KEEP"), "w", encoding="utf-8"):
+            pass
+
+        for time_around in (1, 2):
+            code = job.run(f"checkpoint.resume={job.path('run/checkpoints/step_00000002')}")
+
+            self.assertEqual(code, 0, job.output())
+            self.assertIn("step_00000004.kept-1", job.names())
+            self.assertEqual(list(job.checkpoints()), [2, 4, 6], f"time {time_around}")
+        self.assertEqual(job.damage(), "")
+        self.assertEqual(job.checkpoint_command("verify", job.path("run/checkpoints/step_00000004.kept-1"))[0], 0)
 
     def test_a_run_that_went_back_never_lacks_a_checkpoint_it_saves_again(self):
         calls = [("rename", "*/step_00000004", 1), ("rename", "*/step_00000004", 2)]

@@ -34,7 +34,7 @@ LAYOUTS = [
 COMMIT_CALLS = [
     ("open", "*/index.h5*", 3), ("write", "*/index.h5*", 20), ("fsync", "*/index.h5*", 1), ("rename", "*/index.h5*", 1),
     ("open", "*/MANIFEST.json*", 1), ("write", "*/MANIFEST.json*", 1), ("fsync", "*/MANIFEST.json*", 1),
-    ("rename", "*/MANIFEST.json*", 1), ("fsync", "*/step_*.tmp-????????", 3), ("rename", "*/step_????????", 1),
+    ("rename", "*/MANIFEST.json*", 1), ("fsync", "*/step_*.tmp-????????-????", 3), ("rename", "*/step_????????", 1),
     ("fsync", "*/checkpoints", 2), ("open", "*/latest*", 1), ("fsync", "*/latest*", 1), ("rename", "*/latest*", 1),
     ("open", "*/rank_00000.h5*", 3), ("fsync", "*/rank_00000.h5*", 1), ("rename", "*/rank_00000.h5*", 1),
 ]

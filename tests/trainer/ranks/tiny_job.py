@@ -1,5 +1,6 @@
 """A tiny run of many ranks for tests that hurt it: what it is told, its processes, and what it leaves in its folder."""
 import array
+import contextlib
 import json
 import os
 import re
@@ -47,13 +48,13 @@ class Job:
 
     # ---- processes
 
-    def start(self, *settings, fault="", **options):
-        """All output goes to output.txt."""
+    def start(self, *settings, fault="", output=None, **options):
+        """All output goes to output.txt, or to that open file."""
         environment = dict(os.environ)
         if fault:
             environment.update(STORAGE_FAULT=fault, LD_PRELOAD=self.shim)
         command = self.launcher + ["train", self.config] + self.settings + ["--set=" + s for s in settings]
-        with open(self.path("output.txt"), "wb") as file:
+        with contextlib.nullcontext(output) if output else open(self.path("output.txt"), "wb") as file:
             return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, **options)
 
     def run(self, *settings, fault="", **options):
