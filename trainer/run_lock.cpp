@@ -66,8 +66,11 @@ RunLock::RunLock(const std::string& path)
     }
     std::this_thread::sleep_for(kPause);
   }
+}
+
+void RunLock::sign() {
   const std::string own = this_process() + "\n";
-  // for the message above; nothing is lost without it
+  // for the message to others; nothing is lost without it
   if (::ftruncate(fd_.get(), 0) == 0) (void)!::pwrite(fd_.get(), own.data(), own.size(), 0);
 }
 

@@ -12,6 +12,7 @@ class RunLock {
  public:
   /// LayoutError, which names who holds it. Waits some seconds before: a run that was killed takes a moment to be gone.
   explicit RunLock(const std::string& path);
+  void sign();  ///< writes into it who holds it
 
  private:
   checkpoint::FileDescriptor fd_;

@@ -112,6 +112,7 @@ void TrainingRun::start() {
     plan = make_plan(config_, context_.mesh().world_size());
     create_run_folder(config_);
     if (!lock_) lock_.emplace(folder.lock_file());
+    lock_->sign();
     remove_leftovers(config_);
   }
   saved_state_.require_free_space();
