@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -18,12 +19,14 @@ void AlignedBuffer::Free::operator()(std::byte* data) const { std::free(data); }
 
 std::unique_ptr<AlignedBuffer> BufferPool::take(int64_t bytes) {
   const std::lock_guard lock(mutex_);
+  const auto fits = [&](const auto& buffer) { return buffer->bytes() >= bytes; };
+  const auto found = std::find_if(free_.begin(), free_.end(), fits);
   std::unique_ptr<AlignedBuffer> buffer;
-  if (!free_.empty()) {
-    buffer = std::move(free_.back());
-    free_.pop_back();
-  }
-  if (buffer == nullptr || buffer->bytes() < bytes) {
+  if (found != free_.end()) {
+    buffer = std::move(*found);
+    free_.erase(found);
+  } else {
+    if (!free_.empty()) free_.erase(free_.begin());  // a larger one takes its place
     buffer = std::make_unique<AlignedBuffer>(bytes);
   }
   return buffer;

@@ -89,23 +89,35 @@ int64_t bytes_of(const Index& index, const Block& block) {
   return block.part.numel() * element_bytes(index, block.part);
 }
 
-void BlockReader::read(const Block& block, std::byte* to) {
-  const ShardFile& file = checkpoint_.index.files[static_cast<size_t>(block.file)];
+const InputFile& BlockReader::file_of(const Block& block) {
   if (!input_ || input_file_ != block.file) {
     input_.reset();
+    const ShardFile& file = checkpoint_.index.files[static_cast<size_t>(block.file)];
     input_ = std::make_unique<InputFile>(checkpoint_.folder + "/" + file.path);
     input_file_ = block.file;
   }
+  return *input_;
+}
+
+void BlockReader::announce(const Block& block) {
+  try {
+    file_of(block).announce(block.offset, bytes_of(checkpoint_.index, block));
+  } catch (const tensor::Error&) {  // said when it is read
+  }
+}
+
+void BlockReader::read(const Block& block, std::byte* to) {
+  const InputFile& input = file_of(block);
   const TensorInfo& info = checkpoint_.index.tensors[static_cast<size_t>(block.part.tensor)];
   const int64_t bytes = bytes_of(checkpoint_.index, block);
   const auto damaged = [&](const std::string& why) {
     throw DamagedError(fmt::format("{}: this checkpoint is damaged: \"{}\" {}, {} bytes at offset {}, {}.",
-                                   input_->path(), info.name, info.shape.str(), bytes, block.offset, why));
+                                   input.path(), info.name, info.shape.str(), bytes, block.offset, why));
   };
-  if (block.offset > input_->bytes() - bytes) {
-    damaged(fmt::format("lies beyond the end of the file at {}", input_->bytes()));
+  if (block.offset > input.bytes() - bytes) {
+    damaged(fmt::format("lies beyond the end of the file at {}", input.bytes()));
   }
-  input_->read_at(block.offset, to, bytes);
+  input.read_at(block.offset, to, bytes);
   const uint64_t found = hash_bytes(to, bytes);
   if (found != block.hash) {
     damaged(fmt::format("has the hash {:016x}, and was written with {:016x}", found, block.hash));

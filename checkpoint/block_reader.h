@@ -40,10 +40,14 @@ class BlockReader {
   /// Fills to[bytes_of(block)]. DamagedError, which names file and tensor, where the bytes are not there or do not have
   /// their hash; CheckpointError where the file is missing.
   void read(const Block& block, std::byte* to);
+  /// Tells the system that a block will be read soon.
+  void announce(const Block& block);
   /// A whole tensor in row-major order, by its place in the index.
   std::vector<std::byte> read_tensor(size_t tensor);
 
  private:
+  const InputFile& file_of(const Block& block);
+
   const OpenCheckpoint& checkpoint_;
   std::unique_ptr<InputFile> input_;
   int64_t input_file_ = 0;

@@ -94,6 +94,10 @@ void InputFile::read_at(int64_t offset, void* to, int64_t bytes) const {
   }
 }
 
+void InputFile::announce(int64_t offset, int64_t bytes) const {
+  (void)::posix_fadvise(fd_.get(), offset, bytes, POSIX_FADV_WILLNEED);
+}
+
 TemporaryFile::TemporaryFile(const std::string& path) : path_(path) {
   for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
     temporary_path_ = path + kTemporarySuffix + random_letters();

@@ -33,6 +33,7 @@ class InputFile {
   int64_t bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
   void read_at(int64_t offset, void* to, int64_t bytes) const;  ///< DamagedError where the bytes are not there
+  void announce(int64_t offset, int64_t bytes) const;           ///< will be read soon: a hint to the system
 
  private:
   std::string path_;

@@ -63,13 +63,25 @@ class Load {
     parallel::Handle call;  // last: it is through before what it uses goes
   };
 
+  /// Each rank's blocks in the order of its disk, ranks in turn.
   void plan(const Wants& wants) {
-    std::vector<int64_t> elements_read(static_cast<size_t>(wire_.size()), 0);
+    std::vector<std::vector<Block>> of_ranks(static_cast<size_t>(wire_.size()));
+    std::vector<int64_t> elements_read(of_ranks.size(), 0);
     for (const Block& block : blocks_of(checkpoint_.index)) {
       const std::optional<int> reader = reader_of(block, wants, elements_read);
       if (!reader) continue;
       elements_read[static_cast<size_t>(*reader)] += block.part.numel();
-      steps_.push_back({block, *reader});
+      of_ranks[static_cast<size_t>(*reader)].push_back(block);
+    }
+    size_t most = 0;
+    for (std::vector<Block>& blocks : of_ranks) {
+      blocks = ReadAhead::in_reading_order(std::move(blocks));
+      most = std::max(most, blocks.size());
+    }
+    for (size_t i = 0; i < most; ++i) {
+      for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+        if (i < of_ranks[rank].size()) steps_.push_back({of_ranks[rank][i], static_cast<int>(rank)});
+      }
     }
   }
 

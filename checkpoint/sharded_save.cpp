@@ -219,6 +219,7 @@ void ShardedSave::publish_in_background(std::vector<std::string> contents, std::
         builder.add(static_cast<int>(rank), contents_[rank], places[rank]);
       }
       publish(temporary_, path_, builder.build());
+      time_of_publication_ = std::chrono::steady_clock::now();
       tidy();
     } catch (const std::exception& error) {
       publish_error_ = error.what();

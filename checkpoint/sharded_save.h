@@ -7,6 +7,7 @@
 ///     shards/000/rank_00000.h5   one folder for 256 ranks
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <span>
 #include <string>
@@ -52,7 +53,9 @@ class ShardedSave {
   bool is_under_way() const { return phase_ != Phase::idle; }
   bool is_busy() const;                              ///< this rank has work under way
   const std::string& path() const { return path_; }  ///< of the last checkpoint
-  /// On rank 0, of the last one published: what failed that it does not need, `latest` and the deletion of older ones.
+  /// On rank 0, of the last one published: when it got its name, and what failed that it does not need, `latest` and
+  /// the deletion of older ones.
+  std::chrono::steady_clock::time_point time_of_publication() const { return time_of_publication_; }
   const std::string& warning() const { return warning_; }
 
  private:
@@ -78,6 +81,7 @@ class ShardedSave {
   std::thread publisher_;               // rank 0
   std::atomic<bool> is_publishing_ = false;
   std::string publish_error_, warning_;
+  std::chrono::steady_clock::time_point time_of_publication_;
 };
 
 /// The same at once, without background and retention. Returns the folder.

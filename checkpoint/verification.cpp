@@ -118,7 +118,7 @@ class Verifier {
 
   void check_blocks(const OpenCheckpoint& opened) {
     std::vector<ReadAhead::Wanted> blocks;
-    for (const Block& block : blocks_of(opened.index)) {
+    for (const Block& block : ReadAhead::in_reading_order(blocks_of(opened.index))) {
       if (!missing_.contains(block.file)) blocks.push_back({block});
     }
     ReadAhead reading(opened, blocks);

@@ -290,8 +290,9 @@ void TrainingRun::finish_save() {
 
 void TrainingRun::say_saved() {
   num_failed_saves_ = 0;
-  const std::chrono::duration<double> seconds = Clock::now() - save_begin_;
+  if (!context_.is_root()) return;
   const checkpoint::ShardedSave& saving = saved_state_.saving();
+  const std::chrono::duration<double> seconds = saving.time_of_publication() - save_begin_;
   log_->to_file(fmt::format("saved {} in {:.3f} s", saving.path(), seconds.count()));
   if (!saving.warning().empty()) log_->warn(saving.warning());
 }
