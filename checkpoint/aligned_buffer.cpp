@@ -12,7 +12,7 @@ AlignedBuffer::AlignedBuffer(int64_t bytes)
     : bytes_(align_up(bytes)),
       data_(static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<size_t>(bytes_)))) {
   if (!data_ && bytes_ > 0) throw std::bad_alloc();
-  ::madvise(data_.get(), static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // a wish
+  ::madvise(data_.get(), static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // the kernel may have none
 }
 
 void AlignedBuffer::Free::operator()(std::byte* data) const { std::free(data); }

@@ -24,7 +24,8 @@ std::vector<Candidate> list_checkpoints(const std::string& dir);  ///< by step; 
 std::optional<Candidate> latest_checkpoint(const std::string& dir);
 
 /// Gives the folder `temporary`, a whole checkpoint beside it, the name `path`, and the name to disk. A checkpoint that
-/// had the name, as a run has that went back, is there until then. StorageError.
+/// had the name, as a run has that went back, is there until then, where the file system can exchange names; a pinned
+/// one is set aside. StorageError.
 void publish_checkpoint(const std::string& temporary, const std::string& path);
 
 bool is_pinned(const std::string& path);  ///< has a KEEP file

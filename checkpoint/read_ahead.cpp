@@ -1,6 +1,7 @@
 #include "checkpoint/read_ahead.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "tensor/error.h"
 
@@ -22,7 +23,11 @@ std::vector<Block> ReadAhead::in_reading_order(std::vector<Block> blocks) {
 
 ReadAhead::ReadAhead(const OpenCheckpoint& checkpoint, std::vector<Wanted> wanted)
     : checkpoint_(checkpoint), wanted_(std::move(wanted)), places_(wanted_.size()) {
-  for (int i = 0; i < kNumThreads && !wanted_.empty(); ++i) threads_.emplace_back([this] { read_blocks(); });
+  try {
+    for (int i = 0; i < kNumThreads && !wanted_.empty(); ++i) threads_.emplace_back([this] { read_blocks(); });
+  } catch (const std::system_error&) {  // a process may not have so many
+    if (threads_.empty()) throw;
+  }
 }
 
 ReadAhead::~ReadAhead() {

@@ -35,8 +35,8 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ~ReadAhead();  ///< what is still to be read is not
 
-  /// The next one, compared with its hash. What BlockReader::read() throws: the one after it can be asked for all the
-  /// same.
+  /// The next one, compared with its hash. Throws what BlockReader::read() throws; after that, next() gives the block
+  /// behind it.
   Read next();
 
  private:

@@ -1,7 +1,6 @@
 #include "checkpoint/shard.h"
 
 #include <fmt/core.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -105,7 +104,12 @@ void ShardWriter::before_update() {
     staged_bytes_ += AlignedBuffer::align_up(values.bytes());
     --first_copied_;
     lock.unlock();
-    values.device().copy_to_host(values, copy);
+    try {
+      values.device().copy_to_host(values, copy);
+    } catch (const std::exception& error) {
+      fail(error.what());  // or the reader waits for the copy
+      throw;
+    }
     lock.lock();
     block.copy = copy;
     changed_.notify_all();
@@ -121,13 +125,16 @@ void ShardWriter::run() {
     TemporaryFile file(path_);
     const std::unique_ptr<TableWriter> tables = lay_out(file);
     std::thread writer([&] { write_blocks(file); });
-    read_blocks();
+    try {
+      read_blocks();
+    } catch (const std::exception& error) {
+      fail(error.what());  // which the writer sees
+    }
     writer.join();
     if (written_.error.empty()) {
       write_tables(file, *tables);
       file.publish();
-      struct stat status {};
-      if (::stat(path_.c_str(), &status) == 0) written_.file_bytes = status.st_size;
+      written_.file_bytes = InputFile(path_).bytes();
     }
   } catch (const std::exception& error) {
     fail(error.what());
@@ -221,7 +228,7 @@ void ShardWriter::write_blocks(const TemporaryFile& file) {
     lock.unlock();
     try {
       direct.write_at(full.offset, full.data, full.bytes);
-    } catch (const tensor::StorageError& error) {
+    } catch (const std::exception& error) {
       return fail(error.what());
     }
     lock.lock();

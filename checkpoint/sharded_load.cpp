@@ -51,7 +51,9 @@ class Load {
   }
 
  private:
-  static constexpr int64_t kMostBytesInFlight = 4 * kBlockBytes;  // each way
+  // Each way.
+  static constexpr int64_t kMostBytesInFlight = 4 * kBlockBytes;
+  static constexpr size_t kMostMessagesInFlight = 64;
 
   struct Step {
     Block block;
@@ -61,6 +63,8 @@ class Load {
     std::shared_ptr<AlignedBuffer> buffer;  // where values lie, if in one
     Tensor values;
     parallel::Handle call;  // last: it is through before what it uses goes
+
+    int64_t held_bytes() const { return buffer ? buffer->bytes() : values.bytes(); }
   };
 
   /// Each rank's blocks in the order of its disk, ranks in turn.
@@ -94,11 +98,11 @@ class Load {
       if (count > 0) needed[want.rank] += count;
     }
     std::optional<int> reader;
-    const auto rank_of = [&](int rank) {
+    const auto preference_of = [&](int rank) {
       return std::pair(-needed.at(rank), elements_read[static_cast<size_t>(rank)]);
     };
     for (const auto& [rank, count] : needed) {
-      if (!reader || rank_of(rank) < rank_of(*reader)) reader = rank;
+      if (!reader || preference_of(rank) < preference_of(*reader)) reader = rank;
     }
     return reader;
   }
@@ -182,10 +186,10 @@ class Load {
 
   void send(int rank, Message message) {
     if (message.values.numel() == 0) return;
-    bytes_sending_ += message.values.bytes();
-    while (!sending_.empty() && bytes_sending_ > kMostBytesInFlight) {
+    bytes_sending_ += message.held_bytes();
+    while (!sending_.empty() && (bytes_sending_ > kMostBytesInFlight || sending_.size() == kMostMessagesInFlight)) {
       sending_.front().call.wait();
-      bytes_sending_ -= sending_.front().values.bytes();
+      bytes_sending_ -= sending_.front().held_bytes();
       sending_.pop_front();
     }
     message.call = wire_.group().send(message.values, rank);
@@ -195,7 +199,8 @@ class Load {
   /// Of the steps from this one on, as far as memory allows: a sender finds its receiver ready.
   void post_receives(const Wants& wants) {
     for (; num_posted_ < steps_.size(); ++num_posted_) {
-      if (bytes_receiving_ >= kMostBytesInFlight && num_posted_ > num_done_) return;
+      const bool is_enough = bytes_receiving_ >= kMostBytesInFlight || receiving_.size() >= kMostMessagesInFlight;
+      if (is_enough && num_posted_ > num_done_) return;
       const Step& step = steps_[num_posted_];
       if (step.reader == wire_.rank()) continue;
       for (const Wants::Want& want : wants.of(step.block.part)) {

@@ -114,7 +114,8 @@ std::string errors_of(const std::vector<std::string>& of_ranks) {
       text = fmt::format("rank {}: {}", rank, of_ranks[rank]);
     }
   }
-  return more > 0 ? text + fmt::format("\n  {} more ranks could not write either.", more) : text;
+  return more > 0 ? text + fmt::format("\n  {} more {} could not write either.", more, more == 1 ? "rank" : "ranks")
+                  : text;
 }
 
 }  // namespace

@@ -39,6 +39,12 @@ void remove_leftovers(const Config& config) {
   for (const std::string& file : {folder.config_file(), folder.plan_file()}) checkpoint::remove_temporaries(file);
 }
 
+std::vector<std::string> lock_files(const Config& config) {
+  const std::string name = "/lock", &checkpoints = config.checkpoint.dir;
+  if (checkpoints.starts_with(config.run.dir + "/")) return {config.run.dir + name};
+  return {config.run.dir + name, checkpoints + name};
+}
+
 void write_run_files(const Config& config, const Plan& plan) {
   const RunFolder folder{config.run.dir};
   write_file(folder.config_file(), to_toml(config));

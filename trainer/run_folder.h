@@ -3,6 +3,7 @@
 /// lock.
 
 #include <string>
+#include <vector>
 
 #include "trainer/plan.h"
 
@@ -15,7 +16,6 @@ struct RunFolder {
   std::string config_file() const { return dir + "/config.toml"; }
   std::string trace_dir() const { return dir + "/trace"; }
   std::string plan_file() const { return dir + "/plan.json"; }
-  std::string lock_file() const { return dir + "/lock"; }
 };
 
 /// The folder and the one for checkpoints, where they are missing.
@@ -23,6 +23,8 @@ struct RunFolder {
 void create_run_folder(const Config& config);
 /// Deletes what a killed run left half-made. Only under the run's lock.
 void remove_leftovers(const Config& config);
+/// Of run.dir, and of checkpoint.dir where that is elsewhere.
+std::vector<std::string> lock_files(const Config& config);
 /// config.toml and plan.json.
 void write_run_files(const Config& config, const Plan& plan);
 

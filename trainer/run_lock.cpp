@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <string_view>
 #include <thread>
 
@@ -18,7 +17,6 @@ namespace trainer {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kPatience{3};
 constexpr std::chrono::milliseconds kPause{50};
 
 /// False: another process holds it.
@@ -49,29 +47,41 @@ std::string holder(int fd) {
 
 }  // namespace
 
-RunLock::RunLock(const std::string& path)
-    : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666)) {
-  if (fd_.get() < 0) {
-    throw tensor::StorageError(
-        fmt::format("{}: the run's lock cannot be opened: {}.\n  Fix: set run.dir to a folder "
-                    "that this user may write to.",
-                    path, checkpoint::errno_text(errno)));
-  }
-  for (const Clock::time_point begin = Clock::now(); !try_to_lock(fd_.get());) {
-    if (Clock::now() - begin > kPatience) {
-      throw tensor::LayoutError(
-          fmt::format("{} is held by {}: a run is under way in this folder, and two would overwrite each other's "
-                      "checkpoints.\n  Fix: wait for it, end it, or set another run.dir.",
-                      path, holder(fd_.get())));
-    }
-    std::this_thread::sleep_for(kPause);
+void RunLock::hold_existing(const std::vector<std::string>& files) {
+  for (const std::string& path : files) {
+    if (::access(path.c_str(), W_OK) == 0) (void)acquire(path);
   }
 }
 
-void RunLock::sign() {
-  const std::string own = this_process() + "\n";
-  // for the message to others; nothing is lost without it
-  if (::ftruncate(fd_.get(), 0) == 0) (void)!::pwrite(fd_.get(), own.data(), own.size(), 0);
+void RunLock::hold(const std::vector<std::string>& files) {
+  for (const std::string& path : files) {
+    const int fd = acquire(path).get();
+    const std::string own = this_process() + "\n";
+    // for the message to others; nothing is lost without it
+    if (::ftruncate(fd, 0) == 0) (void)!::pwrite(fd, own.data(), own.size(), 0);
+  }
+}
+
+checkpoint::FileDescriptor& RunLock::acquire(const std::string& path) {
+  const auto found = held_.find(path);
+  if (found != held_.end()) return found->second;
+  checkpoint::FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+  if (fd.get() < 0) {
+    throw tensor::StorageError(
+        fmt::format("{}: the run's lock cannot be opened: {}.\n  Fix: set run.dir and "
+                    "checkpoint.dir to folders that this user may write to.",
+                    path, checkpoint::errno_text(errno)));
+  }
+  for (const Clock::time_point begin = Clock::now(); !try_to_lock(fd.get());) {
+    if (Clock::now() - begin > patience_) {
+      throw tensor::LayoutError(
+          fmt::format("{} is held by {}: a run is under way in this folder, and two would overwrite each other's "
+                      "checkpoints.\n  Fix: wait for it, end it, or set another run.dir and checkpoint.dir.",
+                      path, holder(fd.get())));
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  return held_.emplace(path, std::move(fd)).first->second;
 }
 
 }  // namespace trainer

@@ -1,7 +1,6 @@
 #include "trainer/training_run.h"
 
 #include <cstring>
-#include <filesystem>
 
 #include "checkpoint/directory.h"
 #include "model/flops.h"
@@ -60,9 +59,8 @@ TrainingRun::TrainingRun(const Workbench& bench)
   progress_.seed = static_cast<uint64_t>(config_.run.seed);
   learner_.check_parameter_count();
   refuse_to_mix_runs(config_);
-  const RunFolder folder{config_.run.dir};
   // before another run under way there deletes what is loaded
-  if (context_.is_root() && std::filesystem::exists(folder.lock_file())) lock_.emplace(folder.lock_file());
+  if (context_.is_root()) lock_.hold_existing(lock_files(config_));
   const Clock::time_point begin = Clock::now();
   resumed_ = saved_state_.load();
   load_time_ = Clock::now() - begin;
@@ -111,8 +109,7 @@ void TrainingRun::start() {
   if (context_.is_root()) {
     plan = make_plan(config_, context_.mesh().world_size());
     create_run_folder(config_);
-    if (!lock_) lock_.emplace(folder.lock_file());
-    lock_->sign();
+    lock_.hold(lock_files(config_));
     remove_leftovers(config_);
   }
   saved_state_.require_free_space();
@@ -264,6 +261,7 @@ void TrainingRun::save() {
   finish_save();  // of the checkpoint before
   save_begin_ = Clock::now();
   if (metrics_) metrics_->sync();
+  save_stall_ += Clock::now() - save_begin_;
   guard_save([&] { saved_state_.start_save(run_info()); });
   if (!config_.checkpoint.async) finish_save();
   last_saved_step_ = progress_.step;

@@ -82,11 +82,10 @@ class TrainingRun {
   checkpoint::Progress progress_;
   std::optional<checkpoint::Resumed> resumed_;
   std::chrono::duration<double> load_time_{0};
+  RunLock lock_;  // of rank 0; before what may still publish a checkpoint as it goes
   SavedState saved_state_;
   double flops_per_token_;
   double peak_flops_;
-
-  std::optional<RunLock> lock_;  // on rank 0; from start() on at the latest
 
   // Exist from start() on.
   std::optional<Log> log_;
