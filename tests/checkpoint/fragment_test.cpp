@@ -54,7 +54,7 @@ Places naive_overlap(const Fragment& a, const Fragment& b, int64_t columns) {
 
 TEST(Fragment, OverlapsWhereANaiveLoopSaysSo) {
   std::mt19937_64 random(1);
-  int num_overlaps = 0;
+  int num_overlaps = 0, num_runs = 0;
   for (int trial = 0; trial < 20'000; ++trial) {
     const int64_t rows = draw(random, 1, 7), columns = draw(random, 1, 6);
     const Fragment a = random_fragment(random, rows, columns), b = random_fragment(random, rows, columns);
@@ -68,9 +68,16 @@ TEST(Fragment, OverlapsWhereANaiveLoopSaysSo) {
     const Places expected = naive_overlap(a, b, columns);
     ASSERT_EQ(found, expected) << "trial " << trial;
     ASSERT_EQ(checkpoint::overlap(a, b), static_cast<int64_t>(expected.size()));
+    const std::optional<checkpoint::Run> run = checkpoint::only_run(a, b);
+    Places in_run;
+    for (int64_t i = 0; run && i < run->count; ++i) in_run.emplace_back(run->in_a + i, run->in_b + i);
+    ASSERT_TRUE(!run || in_run == expected) << "trial " << trial;
+    num_runs += run ? 1 : 0;
     num_overlaps += expected.empty() ? 0 : 1;
   }
   EXPECT_GT(num_overlaps, 2'000);
+  EXPECT_GT(num_runs, 1'000);
+  EXPECT_LT(num_runs, num_overlaps);
 }
 
 TEST(Fragment, OverlapsAsOneRunWhereRowsFollowOneAnother) {

@@ -185,6 +185,27 @@ TEST_F(Reshard, LargeTensorsTravelInManyBlocks) {
   expect_values(wanted);
 }
 
+/// Rank 0 is told once what shards hold: not again while it is the same, and again when it is not.
+TEST_F(Reshard, SavesOfOneRunMayHoldOtherPieces) {
+  const std::vector<TensorInfo> tensors = draw_tensors();
+  checkpoint::ShardedSave save(wire_, {.dir = dir_, .retention = {}});
+  const std::vector<LocalFragment> owned = draw_owned(tensors), others = draw_owned(tensors);
+  const auto views_of = [](const std::vector<LocalFragment>& all) {
+    std::vector<LocalFragment> views;
+    for (const LocalFragment& local : all) views.push_back({local.info, local.fragment, local.values.view()});
+    return views;
+  };
+  for (int64_t step = 1; step <= 4; ++step) {
+    save.start(info_of(step), views_of(step <= 2 ? owned : others));
+    save.finish();
+    const std::vector<LocalFragment> wanted = draw_wanted(tensors);
+
+    checkpoint::resume_from(wire_, save.path(), wanted);
+
+    expect_values(wanted);
+  }
+}
+
 TEST_F(Reshard, CheckpointsOfTwoCutsAreEqualAndWhole) {
   const std::vector<TensorInfo> tensors = draw_tensors();
   const std::string a = checkpoint::save_sharded(wire_, dir_ + "/a", info_of(1), draw_owned(tensors));
